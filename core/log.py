@@ -1,0 +1,27 @@
+"""The one log format: `stage=... key=value`, a line an event, on stdout."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, TextIO
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return f'"{text}"' if " " in text or text == "" else text
+
+
+def line(stage: str, message: str = "", **fields: Any) -> str:
+    """One log line without a time stamp: `stage=join "waiting for 2 of 4" seen=2`."""
+    parts = [f"stage={stage}"]
+    if message:
+        parts.append(message)
+    parts += [f"{key}={_quoted(value)}" for key, value in fields.items()]
+    return " ".join(parts)
+
+
+def log(stage: str, message: str = "", *, stream: TextIO | None = None, **fields: Any) -> None:
+    """Write one line with local time, at once (a container's log is read while it runs)."""
+    stamp = time.strftime("%H:%M:%S")
+    print(f"{stamp} {line(stage, message, **fields)}", file=stream or sys.stdout, flush=True)

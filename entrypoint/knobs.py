@@ -1,0 +1,7 @@
+"""The knobs that entrypoint reads."""
+
+from __future__ import annotations
+
+from core.knob import Knob
+
+KNOBS: tuple[Knob, ...] = ()

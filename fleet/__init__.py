@@ -1,0 +1,3 @@
+"""Drive all boxes from one, over plain ssh.
+Acts through hosts/ only.
+"""

@@ -1,0 +1,72 @@
+"""The words everything else is built of: knobs, settings, sizes, rows, plans."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.knob import Knob
+from core.plan import GroupPlan, Value, differing
+from core.refusal import Refusals
+from core.registry import registry
+from core.row import Row, first_to_fix
+from core.settings import resolve
+from core.units import parse_size, show_size
+
+KNOBS = {
+    "TP": Knob("TP", "count", "4", "ranks"),
+    "KV_CACHE_MEMORY": Knob("KV_CACHE_MEMORY", "size", None, "KV pin", unit="bytes"),
+    "API_KEY": Knob("API_KEY", "text", None, "key", secret=True),
+}
+
+
+@given(st.integers(min_value=0, max_value=2**45))
+def test_a_size_in_bytes_reads_back(count: int) -> None:
+    assert parse_size(str(count)) == count
+    assert parse_size(f"{count}GiB") == count * 1024**3
+
+
+def test_sizes_show_both_ways() -> None:
+    assert show_size(27917287424) == "26GiB"
+    assert KNOBS["KV_CACHE_MEMORY"].show("12GiB") == "12884901888 (12GiB)"
+
+
+def test_empty_means_unset() -> None:
+    settings = resolve(KNOBS, {"TP": "", "KV_CACHE_MEMORY": ""})
+    assert settings["TP"] == 4
+    assert settings["KV_CACHE_MEMORY"] is None
+    assert not settings.is_set("TP")
+
+
+def test_every_bad_value_is_named_at_once() -> None:
+    with pytest.raises(Refusals) as refused:
+        resolve(KNOBS, {"TP": "four", "KV_CACHE_MEMORY": "-1"})
+    assert [refusal.setting for refusal in refused.value.refusals] == ["TP", "KV_CACHE_MEMORY"]
+
+
+def test_secrets_are_masked_and_not_compared() -> None:
+    settings = resolve(KNOBS, {"API_KEY": "hunter2"})
+    assert settings.table["API_KEY"].shown == "********"
+    assert "API_KEY" not in settings.of_scope("group")
+
+
+def test_the_first_thing_to_fix_is_a_failure_before_a_warning() -> None:
+    rows = (Row("a", "ok", ""), Row("b", "WARN", ""), Row("c", "FAIL", ""))
+    found = first_to_fix(rows)
+    assert found is not None
+    assert found.name == "c"
+    assert first_to_fix(rows[:1]) is None
+
+
+def test_the_plan_hash_ignores_sources_and_sees_values() -> None:
+    one = GroupPlan(4, "switch", "gb10", {"A": Value(1, "default")})
+    same = GroupPlan(4, "switch", "gb10", {"A": Value(1, "shell")})
+    other = GroupPlan(4, "switch", "gb10", {"A": Value(2, "default")})
+    assert one.hash() == same.hash() != other.hash()
+    assert differing({"A": 1, "B": 2}, {"A": 1, "B": 3}) == {"B": (2, 3)}
+
+
+def test_every_knob_of_the_registry_explains_itself_and_its_default_parses() -> None:
+    for knob in registry().values():
+        assert knob.why.strip(), knob.name
+        if knob.default:
+            knob.parse(knob.default)
