@@ -1,7 +1,17 @@
-"""The knobs that entrypoint/status reads."""
+"""The knobs that entrypoint/status reads; they are read before all others, so that the page can show a bad one."""
 
 from __future__ import annotations
 
 from core.knob import Knob
 
-KNOBS: tuple[Knob, ...] = ()
+KNOBS: tuple[Knob, ...] = (
+    Knob("STATUS_PORT", "port", "8082", "Port of the page; the boxes also meet through it, so it is equal on all."),
+    Knob(
+        "STATUS_BIND",
+        "text",
+        "0.0.0.0",
+        "Address the page listens on. The other boxes must reach it: a loopback address hides this box from them.",
+        scope="box",
+    ),
+    Knob("SERVICE_NAME", "text", "glm53", "The name in the page's title.", scope="box"),
+)
