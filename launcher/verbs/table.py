@@ -20,6 +20,11 @@ class Verb:
 
 VERBS = (
     Verb(
+        "knobs",
+        "launcher.verbs.knobs",
+        "Write KNOBS.md, .env.example and the compose environment from the knobs; check compares them",
+    ),
+    Verb(
         "lock",
         "launcher.verbs.lock",
         "Regenerate locks/ from pyproject.toml; --check verifies them for aarch64",

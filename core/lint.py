@@ -1,0 +1,56 @@
+"""Names that are almost a knob: what a typo in compose/.env, in the shell or in a container's environment looks like.
+
+A misspelt knob is worse than a bad value: it is silently not set. Values are never shown: a typo of
+API_KEY holds a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from core.refusal import Refusal
+
+# Shorter knobs (TP, MTP, ROLE...) are one letter from too many names that are somebody else's.
+LONG_ENOUGH = 5
+# What Docker, Compose and Hugging Face read from .env themselves.
+FOREIGN_IN_DOTENV = ("COMPOSE_", "DOCKER_", "HF_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+
+def one_edit_apart(left: str, right: str) -> bool:
+    """True when one inserted, dropped, changed or swapped letter makes `left` into `right`."""
+    if left == right or abs(len(left) - len(right)) > 1:
+        return False
+    if len(left) > len(right):
+        left, right = right, left
+    start = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), len(left))
+    if len(left) < len(right):
+        return left[start:] == right[start + 1 :]
+    swapped = left[:start] + left[start : start + 2][::-1] + left[start + 2 :]
+    return left[start + 1 :] == right[start + 1 :] or swapped == right
+
+
+def misspelt(environ: Mapping[str, str], knobs: Collection[str]) -> tuple[Refusal, ...]:
+    """A refusal for every set name that is no knob but one letter from a knob of LONG_ENOUGH letters or more."""
+    near = {name: _near(name, knobs, LONG_ENOUGH) for name in sorted(environ) if environ[name] and name not in knobs}
+    return tuple(_refusal(name, knob) for name, knob in near.items() if knob)
+
+
+def unknown(names: Collection[str], knobs: Collection[str]) -> tuple[Refusal, ...]:
+    """A refusal for every name of compose/.env that nothing would read."""
+    found = []
+    for name in sorted(names):
+        if name in knobs or name.upper().startswith(FOREIGN_IN_DOTENV):
+            continue
+        near = name.upper() if name.upper() in knobs else _near(name.upper(), knobs, 2)
+        found.append(_refusal(name, near, "compose/.env"))
+    return tuple(found)
+
+
+def _near(name: str, knobs: Collection[str], shortest: int) -> str | None:
+    return next((knob for knob in sorted(knobs) if len(knob) >= shortest and one_edit_apart(name, knob)), None)
+
+
+def _refusal(name: str, near: str | None, place: str = "the environment") -> Refusal:
+    if near is None:
+        return Refusal(name, "a name that nothing reads", "a knob of KNOBS.md", f"Remove {name} from {place}.")
+    return Refusal(name, "a name that nothing reads", f"{near}, one letter away", f"Write {near} in {place}.")
