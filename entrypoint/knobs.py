@@ -1,7 +1,111 @@
-"""The knobs that entrypoint reads."""
+"""The knobs that entrypoint reads: the shape of the group and what a box does when it refuses."""
 
 from __future__ import annotations
 
 from core.knob import Knob
 
-KNOBS: tuple[Knob, ...] = ()
+TP_SPELLINGS = {
+    "2": (2, ""),
+    "3": (3, ""),
+    "4": (4, ""),
+    "6": (6, ""),
+    "RING3": (3, "triangle"),
+    "RING4": (4, "ring"),
+}
+
+
+def _not_in_this_version(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "another value: this one is not in this version")
+
+
+_LATER = _not_in_this_version("mentat", "ray")
+
+KNOBS: tuple[Knob, ...] = (
+    Knob(
+        "TP",
+        "choice",
+        "4",
+        "Tensor-parallel size: how many boxes serve together. RING3 and RING4 also say how the boxes are cabled.",
+        choices=tuple(TP_SPELLINGS),
+    ),
+    Knob(
+        "TOPOLOGY",
+        "choice",
+        "auto",
+        "How the boxes are cabled; auto reads it from the fabric.",
+        choices=("auto", "switch", "ring", "triangle"),
+    ),
+    Knob(
+        "HEAD_HOST",
+        "text",
+        None,
+        "Lan address or host name of the box that must be head; unset, the numerically lowest lan address is.",
+    ),
+    Knob(
+        "ROLE",
+        "choice",
+        None,
+        "Fixes what this box is; set it on all boxes (one head, the rest workers) or on none.",
+        scope="box",
+        choices=("head", "worker"),
+    ),
+    Knob(
+        "MEMBERSHIP",
+        "choice",
+        "kit",
+        "Who says which boxes belong to the group: the kit itself (DNS-SD and PEERS).",
+        choices=("kit", "mentat"),
+        check=_LATER.get,
+    ),
+    Knob(
+        "EXECUTOR",
+        "choice",
+        "mp",
+        "Which of vLLM's executors joins the ranks: mp is its own multi-node backend.",
+        choices=("mp", "ray", "mentat"),
+        check=_LATER.get,
+    ),
+    Knob(
+        "ENGINE_PROFILE",
+        "choice",
+        "gb10",
+        "What vLLM runs on: gb10 boxes, or plain CPUs with a tiny model (the lab).",
+        choices=("gb10", "lab-cpu"),
+    ),
+    Knob(
+        "GROUP_NAME",
+        "text",
+        "glm53",
+        "Name of the deployment; boxes with another name on the same LAN are ignored.",
+        check=lambda name: (
+            None if name.replace("-", "").replace("_", "").isalnum() and len(name) <= 40 else "letters, digits, - and _"
+        ),
+    ),
+    Knob(
+        "ON_REFUSAL",
+        "choice",
+        "stay",
+        "What a box does with a setting it refuses: stay (the page says what to cure) or exit with status 2.",
+        scope="box",
+        choices=("stay", "exit"),
+    ),
+    Knob("SELF_TEST", "flag", "1", "Ask the engine three questions with known answers before calling it healthy."),
+    Knob(
+        "READY_S",
+        "seconds",
+        "3600",
+        "Longest wait from launching vLLM to its API answering on the head; then the generation is ended.",
+        unit="s",
+        measured="reported: cold boot about 480 s at TP=4, about 180 s with weight snapshots",
+        scope="box",
+    ),
+    Knob(
+        "STOP_S",
+        "seconds",
+        "60",
+        "How long vLLM may take to end after TERM before it is killed.",
+        unit="s",
+        measured="12.6 s for four boxes with a tiny model on 2 CPU cores, 2026-11-29",
+        scope="box",
+    ),
+)

@@ -1,7 +1,44 @@
-"""The knobs that group reads."""
+"""The knobs that group reads: the protocol's deadlines, ports and the place of what it keeps."""
 
 from __future__ import annotations
 
 from core.knob import Knob
 
-KNOBS: tuple[Knob, ...] = ()
+
+def _range(text: str) -> str | None:
+    low, _, high = text.partition("-")
+    if low.isdigit() and high.isdigit() and 1024 <= int(low) < int(high) <= 65535:
+        return None
+    return "a range such as 20000-28191"
+
+
+KNOBS: tuple[Knob, ...] = (
+    Knob(
+        "JOIN_S",
+        "seconds",
+        "60",
+        "After a commit all boxes must have started vLLM within this time, else the generation is ended.",
+        unit="s",
+    ),
+    Knob(
+        "LOST_S",
+        "seconds",
+        "30",
+        "A box that was paused for longer than this stops its engine first and asks later.",
+        unit="s",
+    ),
+    Knob(
+        "PORT_RANGE",
+        "text",
+        "20000-28191",
+        "Ports for vLLM's rendezvous and the fabric check, below the ephemeral range; a new one for every generation.",
+        check=_range,
+    ),
+    Knob(
+        "STATE_DIR",
+        "path",
+        "/state",
+        "Folder kept across restarts: epoch, retry counts.",
+        scope="box",
+    ),
+)
