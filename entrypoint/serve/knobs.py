@@ -46,7 +46,7 @@ MODEL = (
         "SPEC_TOKENS",
         "count",
         None,
-        "Draft tokens a step. Derived from SPEC_METHOD: exactly 7 for dflash (the drafter was trained for it), 4 for mtp.",
+        "Draft tokens a step. Derived from SPEC_METHOD: exactly 7 for dflash (what it was trained for), 4 for mtp.",
         unit="tokens",
     ),
     Knob("MTP", "flag", "0", "1 is another spelling of SPEC_METHOD=mtp."),
