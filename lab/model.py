@@ -1,0 +1,174 @@
+"""The lab's checkpoint: a tiny random Llama with a byte-level tokenizer, written with the standard library.
+
+12 query and 12 key-value heads and an inner width of 384 split by 2, 3, 4 and 6. The weights come from a
+seed, so every machine makes the same bytes. Rows of the output matrix exist for printable ASCII only: at
+temperature 0 the answers are random, but readable.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+from launcher.paths import cache
+
+SEED = 53
+VERSION = 1  # part of the folder's name: bump when anything below changes
+HIDDEN, HEADS, HEAD_DIM, INNER, LAYERS = 192, 12, 32, 384, 2
+CONTEXT = 2048
+# The tokens after the 256 bytes; GLM's own markers are there so that its parsers can be tried in the lab.
+SPECIAL = (
+    "<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<think>", "</think>",
+    "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
+)  # fmt: skip
+VOCABULARY = 320
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": HEADS,
+    "head_dim": HEAD_DIM,
+    "hidden_act": "silu",
+    "max_position_embeddings": CONTEXT,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "vocab_size": VOCABULARY,
+    "bos_token_id": 256,
+    "eos_token_id": 256,
+    "pad_token_id": 256,
+    "torch_dtype": "float32",
+}
+
+
+def tiny() -> Path:
+    """The folder of the tiny model in the cache, made on first use (under a second)."""
+    folder = cache() / "models" / f"tiny-llama-{VERSION}"
+    if not (folder / "config.json").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
+        write(making)
+        try:
+            making.rename(folder)
+        except OSError:  # another process was faster: its bytes are the same
+            shutil.rmtree(making)
+    return folder
+
+
+def write(folder: Path) -> None:
+    """Write config, tokenizer and weights into an existing empty folder."""
+    folder.chmod(0o755)
+    for name, data in (
+        ("tokenizer.json", _tokenizer()),
+        ("tokenizer_config.json", _tokenizer_config()),
+        ("generation_config.json", {"bos_token_id": 256, "eos_token_id": 256, "pad_token_id": 256}),
+        ("config.json", CONFIG),
+    ):
+        (folder / name).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    _save(folder / "model.safetensors", _weights())
+
+
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Tensor name to shape, as transformers names them."""
+    table: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN)}
+    wide = HEADS * HEAD_DIM
+    for number in range(LAYERS):
+        layer = f"model.layers.{number}"
+        table |= {
+            f"{layer}.self_attn.q_proj.weight": (wide, HIDDEN),
+            f"{layer}.self_attn.k_proj.weight": (wide, HIDDEN),
+            f"{layer}.self_attn.v_proj.weight": (wide, HIDDEN),
+            f"{layer}.self_attn.o_proj.weight": (HIDDEN, wide),
+            f"{layer}.mlp.gate_proj.weight": (INNER, HIDDEN),
+            f"{layer}.mlp.up_proj.weight": (INNER, HIDDEN),
+            f"{layer}.mlp.down_proj.weight": (HIDDEN, INNER),
+            f"{layer}.input_layernorm.weight": (HIDDEN,),
+            f"{layer}.post_attention_layernorm.weight": (HIDDEN,),
+        }
+    return table | {"model.norm.weight": (HIDDEN,), "lm_head.weight": (VOCABULARY, HIDDEN)}
+
+
+def _weights() -> dict[str, tuple[tuple[int, ...], array.array[float]]]:
+    chance = random.Random(SEED)
+    table = {}
+    for name, shape in shapes().items():
+        if len(shape) == 1:
+            values = array.array("f", [1.0]) * shape[0]
+        else:
+            values = array.array("f", ((chance.random() - 0.5) * 0.2 for _ in range(shape[0] * shape[1])))
+        if name == "lm_head.weight":
+            byte_of = _byte_characters()
+            for token in range(VOCABULARY):
+                if token >= 256 or not 32 <= byte_of[token][0] < 127:
+                    values[token * HIDDEN : (token + 1) * HIDDEN] = array.array("f", [0.0]) * HIDDEN
+        table[name] = (shape, values)
+    return table
+
+
+def _save(path: Path, tensors: dict[str, tuple[tuple[int, ...], array.array[float]]]) -> None:
+    """The safetensors format: length of a JSON header, the header, the bytes in its order."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, (shape, values) in tensors.items():
+        size = len(values) * values.itemsize
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for _shape, values in tensors.values():
+            out.write(values.tobytes())
+
+
+def _byte_characters() -> list[tuple[int, str]]:
+    """Token id to (byte, the character byte-level tokenizers write for it)."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    characters = {byte: chr(byte) for byte in visible} | {byte: chr(256 + n) for n, byte in enumerate(hidden)}
+    return [(byte, characters[byte]) for byte in range(256)]
+
+
+def _tokenizer() -> dict[str, object]:
+    vocabulary = {character: byte for byte, character in _byte_characters()}
+    specials = SPECIAL + tuple(f"<|unused_{n}|>" for n in range(VOCABULARY - 256 - len(SPECIAL)))
+    added = [
+        {"id": 256 + n, "content": text, "special": text.startswith("<|"), "single_word": False,
+         "lstrip": False, "rstrip": False, "normalized": False}
+        for n, text in enumerate(specials)
+    ]  # fmt: skip
+    bytes_in = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": bytes_in,
+        "post_processor": None,
+        "decoder": bytes_in,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    }
+
+
+def _tokenizer_config() -> dict[str, object]:
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<|endoftext|>",
+        "eos_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>",
+        "model_max_length": CONTEXT,
+        "chat_template": CHAT_TEMPLATE,
+    }
