@@ -1,0 +1,57 @@
+"""The tuned start values per TP size, as reported by the people who run them on real GB10 boxes.
+
+None is measured by us. Sizing starts from here and shrinks what does not fit (entrypoint/sizing/sizing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.units import GIB
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Start values of one TP size.
+
+    kv_bytes        KV pool of a rank, latency profile; sizes in bytes
+    max_len         longest request, tokens
+    seqs            requests decoding at once with RecoverSSM
+    seqs_stock      the same without: every verify position then holds a KDA state
+    seqs_pool       without RecoverSSM but with the drafter's KV in its own pool
+    batch_tokens    tokens of one scheduler step
+    block           tokens per KV block as requested; vLLM may lift it
+    adaptive        ms, ms per expert, ms per token of adaptive-k's cost model, with RecoverSSM
+    adaptive_stock  the same without
+    """
+
+    kv_bytes: int
+    max_len: int
+    seqs: int
+    seqs_stock: int
+    seqs_pool: int
+    batch_tokens: int
+    block: int
+    adaptive: str
+    adaptive_stock: str
+
+
+GB10: Mapping[int, Tuned] = {
+    2: Tuned(8 * GIB, 163840, 16, 4, 4, 8192, 2304, "32.1,1.32,0.427", "35.0,1.27,0.8"),
+    3: Tuned(12 * GIB, 524288, 64, 32, 32, 16384, 3456, "27.5,0.795,0.50", "27.5,0.795,0.50"),
+    4: Tuned(26 * GIB, 524288, 64, 32, 50, 16384, 2304, "26.4,0.660,0.484", "27.0,0.635,0.542"),
+    6: Tuned(26 * GIB, 524288, 64, 32, 32, 16384, 1792, "19.3,0.50,0.40", "19.3,0.50,0.40"),
+}
+
+# The original caps one prompt's share of a step at this; ours is the nearest multiple of the effective block.
+ORIGINAL_PREFILL_CAP = 2304
+# What the throughput profile does beside more sequences: the pool drops toward this where it is larger,
+# and a prompt may take this many times the latency profile's share of a step.
+THROUGHPUT_KV_BYTES = 20 * GIB
+THROUGHPUT_SEQS = 2
+THROUGHPUT_PREFILL = 2
+# vLLM captures no CUDA graph beyond this many tokens here.
+GRAPH_CEILING = 512
+# Drafted tokens per step; DFlash2 was trained for exactly 7.
+SPEC_TOKENS: Mapping[str, int] = {"dflash": 7, "mtp": 4, "none": 0}
