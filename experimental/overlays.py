@@ -1,0 +1,220 @@
+"""What an overlay is: the typed reader of experimental/<name>/overlay.toml, the order, and the snapshot tag.
+
+An overlay.toml says everything about an overlay that is not code:
+
+    name = "dense_w4"                        # the folder's name
+    summary = "one line for --help and the page"
+    order = 30                               # place among the overlays; lower is mounted and hooked earlier
+    default = true                           # on without being asked for
+    switch = "GLM53_OVERLAY_DENSE_W4"        # 0 turns it off inside the container; a library has none
+    needs = ["nvfp4"]                        # overlays that must be on
+    excludes = []                            # overlays that must be off
+    changes_weights = true                   # a snapshot of processed weights depends on it
+    verified = ["cpu", "h200"]               # where its tests ran: cpu, h200, gb10
+    cost = "accuracy cost, with its source"
+
+    [environment]                            # names begin with the switch; values reach vLLM as they are
+    GLM53_OVERLAY_DENSE_W4_MAX_TOKENS = "64"
+
+    [[mount]]                                # source in the repository, target in the container, read-only
+    source = "experimental/dense_w4"
+    target = "/opt/glm53-overlays/experimental/dense_w4"
+
+    [[hook]]                                 # what it replaces in vLLM; see experimental/fit.py
+    file = "vllm/model_executor/model_loader/base_loader.py"
+    function = "BaseModelLoader.load_model"
+    digests = ["..."]
+
+Inside the container /opt/glm53-overlays is on vLLM's path, not the kit's folder; experimental/plugin.py runs there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.refusal import Refusal
+
+ROOM = Path(__file__).resolve().parent
+# Where the overlays lie in the container; the engine's PYTHONPATH when any of them is on.
+CONTAINER = "/opt/glm53-overlays"
+PREFIX = "GLM53_OVERLAY_"
+PLACES = ("cpu", "h200", "gb10")
+# Mounted with every overlay: the plugin vLLM loads, and what it imports.
+COMMON = ("__init__.py", "plugin.py", "fit.py")
+DIST_INFO = "glm53_overlays.dist-info"
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or folder of the repository (`source`, relative to it) at `target` in the container, read-only."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A function of vLLM that the overlay replaces; `digests` of experimental/fit.py that it is known to fit."""
+
+    file: str
+    function: str
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One folder under experimental/, as its overlay.toml declares it."""
+
+    name: str
+    summary: str
+    order: int
+    default: bool
+    switch: str | None
+    needs: tuple[str, ...]
+    excludes: tuple[str, ...]
+    changes_weights: bool
+    verified: tuple[str, ...]
+    cost: str
+    environment: tuple[tuple[str, str], ...]
+    mounts: tuple[Mount, ...]
+    hooks: tuple[Hook, ...]
+
+
+def common_mounts() -> tuple[Mount, ...]:
+    """What must be mounted once when any overlay is on."""
+    package = [Mount(f"experimental/{name}", f"{CONTAINER}/experimental/{name}") for name in COMMON]
+    return (*package, Mount(f"experimental/{DIST_INFO}", f"{CONTAINER}/{DIST_INFO}"))
+
+
+def read(folder: Path) -> Overlay:
+    """The overlay of a folder. Raises Refusal naming the key that is missing or wrong."""
+    file = folder / "overlay.toml"
+    try:
+        data = tomllib.loads(file.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise Refusal(str(file), str(error), "a TOML file", "See experimental/overlays.py.") from None
+    known = {
+        "name": str, "summary": str, "order": int, "default": bool, "switch": str, "needs": list, "excludes": list,
+        "changes_weights": bool, "verified": list, "cost": str, "environment": dict, "mount": list, "hook": list,
+    }  # fmt: skip
+    required = ("name", "summary", "order", "default", "changes_weights", "verified", "cost", "mount")
+    for key in required:
+        if key not in data:
+            raise _wrong(file, key, "nothing", "a value")
+    for key, value in data.items():
+        if key not in known or not isinstance(value, known[key]):
+            raise _wrong(file, key, repr(value), f"a {known[key].__name__}" if key in known else "no such key")
+    overlay = Overlay(
+        name=data["name"],
+        summary=data["summary"],
+        order=data["order"],
+        default=data["default"],
+        switch=data.get("switch"),
+        needs=tuple(data.get("needs", ())),
+        excludes=tuple(data.get("excludes", ())),
+        changes_weights=data["changes_weights"],
+        verified=tuple(data["verified"]),
+        cost=data["cost"],
+        environment=tuple(data.get("environment", {}).items()),
+        mounts=tuple(Mount(**_fields(file, "mount", entry, ("source", "target"))) for entry in data["mount"]),
+        hooks=tuple(_hook(file, entry) for entry in data.get("hook", ())),
+    )
+    _judge(file, overlay)
+    return overlay
+
+
+def read_all(room: Path = ROOM) -> tuple[Overlay, ...]:
+    """Every overlay of the room in mounting order; `needs` come before what needs them."""
+    found = sorted(
+        (read(file.parent) for file in room.glob("*/overlay.toml")), key=lambda item: (item.order, item.name)
+    )
+    place = {overlay.name: index for index, overlay in enumerate(found)}
+    for overlay in found:
+        file = room / overlay.name / "overlay.toml"
+        for name in (*overlay.needs, *overlay.excludes):
+            if name not in place:
+                raise _wrong(file, "needs/excludes", name, "one of " + ", ".join(place))
+        for name in overlay.needs:
+            if place[name] > place[overlay.name]:
+                raise _wrong(file, "order", str(overlay.order), f"a number above that of {name}")
+    return tuple(found)
+
+
+def select(
+    overlays: Iterable[Overlay], *, without: Collection[str] = (), wanted: Collection[str] = ()
+) -> tuple[Overlay, ...]:
+    """The overlays that are on: the defaults and `wanted`, less `without`. Raises Refusal on needs and excludes."""
+    every = {overlay.name: overlay for overlay in overlays}
+    for option, names in (("--without", without), ("--with", wanted)):
+        for name in names:
+            if name not in every:
+                raise Refusal(option, name, "one of " + ", ".join(every), f"./glm53 {option} NAME ...")
+    on = [item for item in every.values() if (item.default or item.name in wanted) and item.name not in without]
+    names = {overlay.name for overlay in on}
+    for overlay in on:
+        for need in overlay.needs:
+            if need not in names:
+                raise Refusal(
+                    f"overlay {overlay.name}", f"{need} left out", f"{need} on", f"Add --without {overlay.name} too."
+                )
+        for other in overlay.excludes:
+            if other in names:
+                raise Refusal(f"overlay {overlay.name}", f"{other} on", f"{other} left out", f"Add --without {other}.")
+    return tuple(on)
+
+
+def snapshot_tag(overlays: Iterable[Overlay], environment: dict[str, str], room: Path = ROOM) -> str:
+    """16 hex digits over what changes processed weights: the settings in force and the code of those overlays."""
+    parts = []
+    for overlay in sorted(overlays, key=lambda item: item.name):
+        if not overlay.changes_weights:
+            continue
+        settings = {name: environment.get(name, value) for name, value in overlay.environment}
+        if overlay.switch:
+            settings[overlay.switch] = environment.get(overlay.switch, "1")
+        folders = (overlay.name, *overlay.needs)
+        code = {
+            str(file.relative_to(room)): hashlib.sha256(file.read_bytes()).hexdigest()
+            for folder in folders
+            for file in sorted((room / folder).glob("*.py"))
+        }
+        parts.append({"name": overlay.name, "settings": settings, "code": code})
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _fields(file: Path, table: str, entry: dict[str, Any], names: tuple[str, ...]) -> dict[str, str]:
+    if set(entry) != set(names) or not all(isinstance(value, str) for value in entry.values()):
+        raise _wrong(file, f"[[{table}]]", repr(entry), "the keys " + ", ".join(names))
+    return entry
+
+
+def _hook(file: Path, entry: dict[str, Any]) -> Hook:
+    if set(entry) != {"file", "function", "digests"} or not isinstance(entry["digests"], list):
+        raise _wrong(file, "[[hook]]", repr(entry), "the keys file, function, digests")
+    return Hook(entry["file"], entry["function"], tuple(entry["digests"]))
+
+
+def _judge(file: Path, overlay: Overlay) -> None:
+    if overlay.name != file.parent.name:
+        raise _wrong(file, "name", overlay.name, file.parent.name)
+    if overlay.switch not in (None, PREFIX + overlay.name.upper()):
+        raise _wrong(file, "switch", str(overlay.switch), PREFIX + overlay.name.upper())
+    for place in overlay.verified:
+        if place not in PLACES:
+            raise _wrong(file, "verified", place, "one of " + ", ".join(PLACES))
+    for name, value in overlay.environment:
+        if not name.startswith(PREFIX) or not isinstance(value, str):
+            raise _wrong(file, "environment", f"{name} = {value!r}", f"a text under a name that begins with {PREFIX}")
+    for mount in overlay.mounts:
+        if not mount.target.startswith("/") or not (file.parent.parent.parent / mount.source).exists():
+            raise _wrong(file, "mount", mount.source, "a path of the repository and an absolute target")
+
+
+def _wrong(file: Path, key: str, seen: str, expected: str) -> Refusal:
+    return Refusal(f"{file.parent.name}/overlay.toml: {key}", seen, expected, "See experimental/overlays.py.")
