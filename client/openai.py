@@ -50,8 +50,7 @@ def api_key(environ: Mapping[str, str] | None = None, file: str | None = None) -
 
 def root_of(base_url: str) -> str:
     """`http://host:8002` from any spelling of the base: a trailing slash or /v1 goes. Raises Refusal."""
-    text = base_url.strip().rstrip("/")
-    text = text.removesuffix("/v1").rstrip("/")
+    text = base_url.strip()
     if "://" not in text:
         text = "http://" + text
     try:
@@ -60,7 +59,7 @@ def root_of(base_url: str) -> str:
         url = httpx.URL("")
     if url.scheme not in ("http", "https") or not url.host:
         raise Refusal("base URL", base_url or "nothing", "http://host:port", "Try http://127.0.0.1:8002")
-    return text
+    return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 class Client:
@@ -298,10 +297,11 @@ class Client:
             ) as response:
                 yield response
         except httpx.ConnectTimeout:
-            raise ClientError("unreachable", f"{url}: no connection within the time allowed") from None
+            raise ClientError("unreachable", f"{url}: no connection (or no TLS handshake) in time") from None
         except httpx.ConnectError as error:
-            if "SSL" in str(error) or "CERTIFICATE" in str(error).upper():
-                raise ClientError("tls", f"{url}: TLS failed ({_plain(error)})") from None
+            words = str(error)
+            if "SSL" in words or (url.startswith("https") and not words):  # wordless: hung up during the handshake
+                raise ClientError("tls", f"{url}: TLS failed ({words or 'the server does not speak it'})") from None
             raise ClientError("unreachable", f"{url}: cannot connect ({_plain(error)})") from None
         except httpx.TimeoutException:
             raise ClientError("timeout", f"{url}: no byte for {self.read_s:g} s") from None
