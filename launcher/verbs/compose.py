@@ -1,10 +1,139 @@
-"""What ./glm53 does not know goes to docker compose, with the kit's files in front."""
+"""What ./glm53 does not know goes to docker compose: compose/glm53.yaml, the overlays in order, then the user's -f.
+
+Before a container starts everything a box needs is checked, so that a mistake costs a second and not a boot.
+"""
 
 from __future__ import annotations
 
-from core.refusal import Refusal
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from core.refusal import Refusal, Refusals
+from core.settings import Settings
+from experimental.overlays import Overlay, read_all, select
+from launcher.checkpoints import DRAFTER, MODEL, locate
+from launcher.commandline import CommandLine, split
+from launcher.generate import COMMON, COMPOSE, OVERLAYS
+from launcher.host import Host, judge, judge_tools, look
+from launcher.paths import ROOT
+from launcher.surroundings import Surroundings, dotenv_file, survey
+
+WHEN = Path("compose/when")
+# Host paths that are mounted only where they exist: Docker would make an empty folder of a missing one.
+PRESENT = {"kmsg.yaml": Path("/dev/kmsg"), "journal.yaml": Path("/var/log/journal")}
+
+# What docker itself needs of the shell when the settings are not usable.
+KEPT = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "XDG_RUNTIME_DIR", "TERM", "USER")
 
 
 def run(arguments: list[str]) -> int:
-    """Exit status of docker compose."""
-    raise Refusal("verb", arguments[0], "a verb of ./glm53 --help", "./glm53 --help")
+    """Exit status of docker compose; raises Refusals before Docker is asked to start anything."""
+    line = split(arguments)
+    overlays = read_all(ROOT / "experimental")
+    on = () if line.stock else select(overlays, without=line.without, wanted=line.wanted)
+    dotenv = Path(line.dotenv) if line.dotenv else dotenv_file(ROOT)
+    if line.dotenv and not dotenv.is_file():
+        raise Refusal("--env-file", line.dotenv, "a file", f"ls -l {line.dotenv}")
+    seen = _survey(line, overlays, dotenv)
+    environ = {**seen.environ, **chosen(line, on, seen)}
+    image = str(seen.settings["IMAGE"])
+    host = look(image, environ)
+    refused(judge_tools(host))
+    if line.starts:
+        environ.update(ready(seen.settings, host, image, environ))
+    command = [*compose_command(line, on, seen.settings, dotenv), *line.options, line.verb, *line.rest]
+    sys.stdout.flush()
+    try:
+        status = subprocess.run(command, env=environ, check=False).returncode
+    except KeyboardInterrupt:  # docker compose has had it too and has ended by itself
+        return 130
+    if status == 0 and line.detached:
+        print("glm53: started. Follow all boxes until they serve: ./glm53 watch --until serving")
+    return status
+
+
+def refused(refusals: list[Refusal]) -> None:
+    """Raise them all at once, when there are any."""
+    if refusals:
+        raise Refusals(tuple(refusals))
+
+
+def overlay_names(overlays: tuple[Overlay, ...]) -> set[str]:
+    """Every variable that an overlay reads."""
+    switches = {overlay.switch for overlay in overlays if overlay.switch}
+    return switches | {name for overlay in overlays for name, _ in overlay.environment}
+
+
+def chosen(line: CommandLine, on: tuple[Overlay, ...], seen: Surroundings) -> dict[str, str]:
+    """Variables that the command line decides: which overlays are on, and whether none is meant."""
+    sources = json.loads(seen.environ["GLM53_SOURCES"])
+    environ = {"GLM53_OVERLAYS": ",".join(overlay.name for overlay in on)}
+    if line.stock:
+        environ["ALLOW_STOCK"] = "1"
+        sources["ALLOW_STOCK"] = "shell"
+    if on:
+        sources["GLM53_OVERLAYS"] = "overlay"
+    return {**environ, "GLM53_SOURCES": json.dumps(sources, separators=(",", ":"))}
+
+
+def ready(settings: Settings, host: Host, image: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that say where the checkpoints are mounted. Raises Refusals with everything that is missing."""
+    refusals = judge(host, image)
+    sources = json.loads(environ["GLM53_SOURCES"])
+    found: dict[str, str] = {}
+    drafting = settings["SPEC_METHOD"] == "dflash" and not settings.flag("MTP")
+    wanted = ((MODEL, "MODEL_DIR"), (DRAFTER, "DFLASH_MODEL")) if drafting else ((MODEL, "MODEL_DIR"),)
+    for checkpoint, inside in wanted:
+        try:
+            mounted = locate(Path(str(settings[checkpoint.knob])), checkpoint)
+        except Refusal as refusal:
+            refusals.append(refusal)
+            continue
+        found[checkpoint.knob] = str(mounted.host)
+        if mounted.inside and not settings.is_set(inside):
+            found[inside] = mounted.seen(checkpoint)
+            sources[inside] = "derived"
+    drafter = Path(str(settings[DRAFTER.knob]))
+    if not drafting and not drafter.is_dir():
+        found[DRAFTER.knob] = str(ROOT / "compose" / "none")
+    key = settings.text("API_KEY_FILE")
+    if key and not Path(key).is_file():
+        refusals.append(Refusal("API_KEY_FILE", f"{key}: no such file", "a file with the key", f"ls -l {key}"))
+    refused(refusals)
+    return {**found, "GLM53_SOURCES": json.dumps(sources, separators=(",", ":"))}
+
+
+def compose_command(line: CommandLine, on: tuple[Overlay, ...], settings: Settings, dotenv: Path) -> list[str]:
+    """`docker compose` with every file in order; later files win, so the user's come last."""
+    files = [ROOT / COMPOSE]
+    files += [ROOT / WHEN / name for name, path in PRESENT.items() if path.exists()]
+    if settings.text("API_KEY_FILE"):
+        files.append(ROOT / WHEN / "api-key.yaml")
+    if on:
+        files += [ROOT / COMMON, *(ROOT / OVERLAYS / f"{overlay.name}.yaml" for overlay in on)]
+    command = ["docker", "compose", "--env-file", str(dotenv) if dotenv.is_file() else os.devnull]
+    if not {"-p", "--project-name"} & {word.partition("=")[0] for word in line.options}:
+        command += ["-p", "glm53"]
+    for file in (*map(str, files), *line.files):
+        command += ["-f", file]
+    return command
+
+
+def _survey(line: CommandLine, overlays: tuple[Overlay, ...], dotenv: Path) -> Surroundings:
+    """The settings. A stack with a bad value must still come down: then only starting verbs refuse."""
+    names = overlay_names(overlays)
+    try:
+        seen = survey(ROOT, os.environ, names, dotenv)
+    except Refusals as bad:
+        if line.starts or line.verb == "config":
+            raise
+        for refusal in bad.refusals:
+            print(f"glm53: {refusal} (not needed for {line.verb})", file=sys.stderr)
+        seen = survey(ROOT, {name: os.environ[name] for name in os.environ if name in KEPT}, names, Path(os.devnull))
+    for warning in seen.warnings:
+        print(f"glm53: {warning}", file=sys.stderr)
+    return seen

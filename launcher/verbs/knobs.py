@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from core.refusal import Refusal
-from launcher.generate import files
+from launcher.generate import files, stale
 from launcher.paths import ROOT
 
 
@@ -23,8 +23,12 @@ def write() -> int:
     for name, text in files(ROOT).items():
         path = ROOT / name
         if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
             print(f"wrote {name}")
+    for name in stale(ROOT):
+        (ROOT / name).unlink()
+        print(f"removed {name}")
     return 0
 
 
@@ -37,5 +41,8 @@ def check() -> int:
         if seen != text:
             differing += 1
             print("".join(difflib.unified_diff(seen.splitlines(True), text.splitlines(True), name, "from the knobs")))
+    for name in stale(ROOT):
+        differing += 1
+        print(f"{name} belongs to no overlay")
     print(f"{differing} generated files out of step: ./glm53 knobs write" if differing else "generated files in step")
     return 1 if differing else 0

@@ -20,6 +20,16 @@ class Verb:
 
 VERBS = (
     Verb(
+        "watch",
+        "launcher.verbs.watch",
+        "Show all boxes' stages, live; --until serving ends with the URL, model name and a curl line",
+    ),
+    Verb(
+        "logs",
+        "launcher.verbs.logs",
+        "docker compose logs; --stats shows one readable line per statistics update of the engine",
+    ),
+    Verb(
         "knobs",
         "launcher.verbs.knobs",
         "Write KNOBS.md, .env.example and the compose environment from the knobs; check compares them",
@@ -50,12 +60,24 @@ def find(arguments: list[str]) -> tuple[Run, list[str]]:
     return passed, arguments
 
 
+# Shown in --help beside the verbs: what people type, and docker compose does.
+PASSED_ON = (
+    ("up -d", "Check this box, then start the model in the background"),
+    ("down", "Stop it; the caches and logs stay (down -v removes them)"),
+    ("ps, exec, ...", "Any other docker compose command, with the kit's files in front"),
+)
+OPTIONS = (
+    ("--stock", "Leave every overlay out and run vLLM's stock kernels, at about half the speed (reported)"),
+    ("--without NAME", "Leave one overlay out; --with NAME puts an optional one on"),
+    ("-f FILE", "Your own compose file, laid over everything else"),
+)
+
+
 def help_text() -> str:
     """One line a verb."""
-    width = max(len(verb.name) for verb in VERBS) + 2
-    lines = [
-        "usage: ./glm53 VERB ...   (anything else goes to docker compose: up -d, down, ps, logs -f, ...)",
-        "",
-    ]
-    lines += [f"  {verb.name:<{width}}{verb.help}" for verb in VERBS]
-    return "\n".join(lines)
+    own = [(verb.name, verb.help) for verb in VERBS]
+    width = max(len(name) for name, _ in (*own, *PASSED_ON, *OPTIONS)) + 2
+    lines = ["usage: ./glm53 [OPTION...] VERB ...", ""]
+    for rows in (PASSED_ON, own, OPTIONS):
+        lines += [f"  {name:<{width}}{text}" for name, text in rows] + [""]
+    return "\n".join(lines[:-1])

@@ -1,0 +1,128 @@
+"""What the user set, where: compose/.env and the shell become settings with a source each, before Docker is asked.
+
+Gathers (reads compose/.env) and judges; changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from core import lint
+from core.knob import Knob
+from core.refusal import Refusal, Refusals
+from core.registry import registry
+from core.settings import Settings, Source, resolve
+from launcher.dotenv import parse
+from launcher.generate import MOUNTED
+
+# What would make Compose look at other files or another project than ./glm53 names.
+REDIRECTS = ("COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "COMPOSE_ENV_FILES", "COMPOSE_DISABLE_ENV_FILE")
+# In the container these are fixed by a mount; LOG_DIR names the host's side of it.
+FIXED = {name: target for name, target in MOUNTED.items() if name != "LOG_DIR"}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """`settings` as the kit will see them, `environ` for docker compose, `warnings` to print."""
+
+    settings: Settings
+    environ: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def dotenv_file(root: Path) -> Path:
+    """Where the overrides lie: beside the compose file, whatever directory ./glm53 is run from."""
+    return root / "compose" / ".env"
+
+
+def read_dotenv(file: Path, shell: Mapping[str, str]) -> dict[str, str]:
+    """The names and values of `file`; none when there is no such file. Raises Refusal."""
+    if not file.exists():
+        return {}
+    try:
+        return parse(file.read_text(), shell, str(Path(file.parent.name) / file.name))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refusal(str(file), type(error).__name__, "a text file that can be read", f"ls -l {file}") from None
+
+
+def survey(
+    root: Path, shell: Mapping[str, str], overlay_names: Collection[str] = (), dotenv: Path | None = None
+) -> Surroundings:
+    """Judge compose/.env and the shell; `overlay_names` are the variables that overlays read, beside the knobs.
+
+    Raises Refusals naming every bad value, unknown name and misspelt name at once.
+    """
+    file = dotenv or dotenv_file(root)
+    written = read_dotenv(file, shell)
+    knobs = registry()
+    known = {*knobs, *overlay_names}
+    refusals = [*lint.unknown(written, known), *lint.misspelt(shell, known), *_fixed(written)]
+    merged, sources = merge(written, shell, knobs)
+    try:
+        settings = resolve(knobs, merged, sources)
+    except Refusals as bad:
+        raise Refusals((*refusals, *bad.refusals)) from None
+    refusals += _host_paths(merged)
+    if refusals:
+        raise Refusals(tuple(refusals))
+    environ = {name: text for name, text in shell.items() if name not in REDIRECTS and (text or name not in knobs)}
+    passed = {name: source for name, source in sources.items() if knobs[name].scope != "launcher"}
+    environ["GLM53_SOURCES"] = json.dumps(passed, separators=(",", ":"))
+    return Surroundings(settings, environ, (*_misplaced(root, file), *_doubled(written, shell, knobs)))
+
+
+def merge(
+    written: Mapping[str, str], shell: Mapping[str, str], knobs: Mapping[str, Knob]
+) -> tuple[dict[str, str], dict[str, Source]]:
+    """Set knobs and where each came from. The shell wins over .env; empty means unset in both."""
+    merged: dict[str, str] = {}
+    sources: dict[str, Source] = {}
+    for name in knobs:
+        for place, source in ((shell, "shell"), (written, ".env")):
+            if place.get(name) and name not in merged:
+                merged[name] = place[name]
+                sources[name] = "shell" if source == "shell" else ".env"
+    return merged, sources
+
+
+def _fixed(written: Mapping[str, str]) -> list[Refusal]:
+    """Knobs that a mount fixes: a value in .env would be silently ignored."""
+    cures = {"CACHE_ROOT": "Set CACHE_HOME to the host's directory instead."}
+    return [
+        Refusal(name, written[name], f"nothing: it is {target} in the container", cures.get(name, f"Remove {name}."))
+        for name, target in FIXED.items()
+        if written.get(name)
+    ]
+
+
+def _host_paths(merged: Mapping[str, str]) -> list[Refusal]:
+    """LOG_DIR and API_KEY_FILE name host paths here; a relative one would be taken for a volume's name."""
+    return [
+        Refusal(name, merged[name], "an absolute path of this box", f"Write {name}=/... in compose/.env.")
+        for name in ("LOG_DIR", "API_KEY_FILE")
+        if merged.get(name) and not merged[name].startswith("/")
+    ]
+
+
+def _misplaced(root: Path, file: Path) -> list[str]:
+    stray = root / ".env"
+    if not stray.exists() or stray.resolve() == file.resolve():
+        return []
+    if file.exists():
+        return [f"{stray} is ignored: compose/.env is the one that is read. Merge them, then: rm {stray}"]
+    return [f"{stray} is ignored: compose/.env is the one that is read. mv {stray} {dotenv_file(root)}"]
+
+
+def _doubled(written: Mapping[str, str], shell: Mapping[str, str], knobs: Mapping[str, Knob]) -> list[str]:
+    return [
+        f"{name}: the shell's {_shown(knob, shell[name])} wins over {_shown(knob, written[name])} of compose/.env"
+        for name, knob in knobs.items()
+        if shell.get(name) and written.get(name) and shell[name] != written[name]
+    ]
+
+
+def _shown(knob: Knob, text: str) -> str:
+    return "value" if knob.secret else text
