@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # not frozen: contextlib sets __traceback__ on what passes through it
 class Refusal(Exception):
     """Something the user set or lacks that must be cured before anything starts.
 

@@ -47,6 +47,7 @@ def hold(block: int) -> socket.socket | None:
 
 def _free(host: str, port: int) -> bool:
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that wind down do not count
         try:
             probe.bind((host, port))
         except OSError:

@@ -59,7 +59,7 @@ def start(lab: Lab, box: Box, argv: list[str], environment: Mapping[str, str], c
     spec = {
         "argv": argv,
         "environment": dict(environment),
-        "cwd": str(ROOT),
+        "cwd": str(box.path),
         "namespaces": lab.namespaces,
         "hostname": f"{lab.group}-{box.name}",
     }

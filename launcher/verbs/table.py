@@ -35,6 +35,11 @@ VERBS = (
         "Write KNOBS.md, .env.example and the compose environment from the knobs; check compares them",
     ),
     Verb(
+        "lab",
+        "launcher.verbs.lab",
+        "A cluster of real vLLM on this machine: up, status, logs, exec, kill, pause, resume, down",
+    ),
+    Verb(
         "lock",
         "launcher.verbs.lock",
         "Regenerate locks/ from pyproject.toml; --check verifies them for aarch64",
