@@ -99,7 +99,7 @@ def _whole(files: Path, folder: Path, checkpoint: Checkpoint) -> None:
     if index.is_file():
         try:
             names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise _missing(folder, checkpoint, f"{index.name} that is no weight index") from None
     else:
         names = sorted(path.name for path in files.glob("*.safetensors"))

@@ -1,0 +1,172 @@
+"""./glm53 up: what is refused before Docker starts anything, and what docker compose is given."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.main.unit.launcher.conftest import Kit
+
+
+def refused(kit: Kit, *arguments: str, shell: Mapping[str, str] | None = None) -> str:
+    """The refusal lines of a command that must exit 2, without a traceback, in under 2 s, and start nothing."""
+    started = time.monotonic()
+    done = kit.run(*arguments, shell=shell)
+    assert time.monotonic() - started < 2
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert all(line.startswith("glm53: ") for line in done.stderr.splitlines())
+    assert not [call for call in kit.calls() if "up" in call["words"]]
+    return done.stderr
+
+
+def test_a_box_without_docker_is_told_how_to_get_it(kit: Kit, model: dict[str, str]) -> None:
+    assert "apt-get install docker.io" in refused(kit, "up", "-d", shell={"PATH": "/nowhere", **model})
+
+
+def test_a_box_without_compose_v2(kit: Kit, model: dict[str, str]) -> None:
+    for answer in ("", "1.29.2"):
+        kit.says(compose=answer)
+        assert "docker-compose-v2" in refused(kit, "up", shell=model)
+
+
+def test_a_daemon_that_does_not_answer_is_quoted(kit: Kit, model: dict[str, str]) -> None:
+    kit.says(daemon="permission denied while trying to connect to the Docker daemon socket")
+    assert "permission denied" in refused(kit, "up", shell=model)
+
+
+def test_a_docker_without_the_nvidia_runtime(kit: Kit, model: dict[str, str]) -> None:
+    kit.says(runtimes={"runc": {}})
+    assert "nvidia-ctk runtime configure" in refused(kit, "up", shell=model)
+
+
+def test_a_box_without_rdma_devices(kit: Kit, model: dict[str, str]) -> None:
+    if Path("/dev/infiniband").exists():
+        pytest.skip("this machine has RDMA devices")
+    done = kit.run("up", infiniband=False, shell=model)
+    assert done.returncode == 2
+    assert "modprobe mlx5_ib" in done.stderr
+
+
+@pytest.mark.parametrize(("container", "said"), [("other\t/srv/old", "/srv/old"), ("\t", "docker rm -f glm53")])
+def test_a_container_of_somebody_else_is_not_replaced(
+    kit: Kit, model: dict[str, str], container: str, said: str
+) -> None:
+    kit.says(container=container)
+    assert said in refused(kit, "up", shell=model)
+
+
+def test_our_own_container_is_not_in_the_way(kit: Kit, model: dict[str, str]) -> None:
+    kit.says(container="glm53\t/anywhere")
+    assert kit.run("up", shell=model).returncode == 0
+
+
+def test_a_missing_image_names_the_build(kit: Kit, model: dict[str, str]) -> None:
+    kit.says(image=False)
+    assert "image/build.sh" in refused(kit, "up", shell=model)
+    assert kit.run("up", shell={"IMAGE": "registry/glm53:1", **model}).returncode == 0  # Compose pulls that one
+
+
+def test_everything_missing_is_told_at_once(kit: Kit) -> None:
+    kit.says(runtimes={}, container="x\t")
+    lines = refused(kit, "up", shell={"MODEL_HOST_DIR": "/no/model", "DFLASH_HOST_DIR": "/no/drafter"}).splitlines()
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("knob", "text"),
+    [("TP", "5"), ("TP", "four"), ("KV_CACHE_MEMORY", "-1"), ("MAX_NUM_SEQ", "8"), ("LIMIT_MM", "{"),
+     ("API_PORT", "0"), ("MODEL_HOST_DIR", "models"), ("LOG_DIR", "logs"), ("API_KEY_FILE", "/no/such/key")],
+)  # fmt: skip
+def test_a_bad_value_in_the_shell_or_in_dotenv(kit: Kit, model: dict[str, str], knob: str, text: str) -> None:
+    assert knob in refused(kit, "up", shell={**model, knob: text})
+    (kit.root / "compose/.env").write_text(f"{knob}='{text}'\n")
+    shell = {name: value for name, value in model.items() if name != knob}
+    assert knob in refused(kit, "up", shell=shell)
+
+
+def test_a_secret_is_not_shown_when_its_name_is_misspelt(kit: Kit, model: dict[str, str]) -> None:
+    assert "hunter2" not in refused(kit, "up", shell={"API_KYE": "hunter2", **model})
+
+
+def test_up_gives_compose_every_file_in_order_and_the_users_last(kit: Kit, model: dict[str, str]) -> None:
+    order = (kit.root / "experimental/compose/order.txt").read_text().split()
+    assert kit.run("-f", "mine.yaml", "up", "-d", shell=model).returncode == 0
+    words = kit.last()["words"]
+    files = [words[at + 1] for at, word in enumerate(words) if word == "-f"]
+    assert files[0] == str(kit.root / "compose/glm53.yaml")
+    assert files[-1] == "mine.yaml"
+    assert words[-2:] == ["up", "-d"]
+    overlays = [Path(file).stem for file in files if "/experimental/compose/" in file]
+    on = kit.last()["environ"]["GLM53_OVERLAYS"].split(",")
+    assert overlays == (["common", *on] if on != [""] else [])
+    assert [name for name in order if name in on] == [name for name in on if name]
+
+
+def test_stock_leaves_every_overlay_out_and_says_so_to_the_container(kit: Kit, model: dict[str, str]) -> None:
+    assert kit.run("--stock", "up", "-d", shell=model).returncode == 0
+    call = kit.last()
+    assert not [word for word in call["words"] if "experimental" in word]
+    assert (call["environ"]["ALLOW_STOCK"], call["environ"]["GLM53_OVERLAYS"]) == ("1", "")
+
+
+def test_without_leaves_one_overlay_out(kit: Kit, model: dict[str, str]) -> None:
+    name = (kit.root / "experimental/compose/order.txt").read_text().split()[-1]
+    assert kit.run("up", "-d", "--without", name, shell=model).returncode == 0
+    assert name not in kit.last()["environ"]["GLM53_OVERLAYS"].split(",")
+
+
+def test_an_overlay_that_does_not_exist_cannot_be_left_out(kit: Kit) -> None:
+    assert "nonesuch" in refused(kit, "--without=nonesuch", "up")
+
+
+def test_the_container_learns_where_each_value_came_from(kit: Kit, model: dict[str, str]) -> None:
+    (kit.root / "compose/.env").write_text("TP=2\nSERVED_NAME=mine\nAPI_PORT=\n")
+    done = kit.run("up", "-d", shell={"TP": "3", **model})
+    assert done.returncode == 0, done.stderr
+    sources = json.loads(kit.last()["environ"]["GLM53_SOURCES"])
+    assert (sources["TP"], sources["SERVED_NAME"]) == ("shell", ".env")
+    assert "API_PORT" not in sources
+    assert "MODEL_HOST_DIR" not in sources
+    assert "TP: the shell's 3 wins over 2 of compose/.env" in done.stderr
+
+
+def test_up_in_the_background_prints_the_watch_command(kit: Kit, model: dict[str, str]) -> None:
+    assert "./glm53 watch --until serving" in kit.run("up", "-d", shell=model).stdout
+    assert "watch" not in kit.run("up", shell=model).stdout
+
+
+def test_without_drafting_no_drafter_is_needed(kit: Kit, model: dict[str, str], tmp_path: Path) -> None:
+    shell = {**model, "DFLASH_HOST_DIR": str(tmp_path / "nowhere")}
+    assert "CC BY-NC-ND" in refused(kit, "up", shell=shell)
+    for knob, text in (("SPEC_METHOD", "mtp"), ("SPEC_METHOD", "none"), ("MTP", "1")):
+        assert kit.run("up", shell={**shell, knob: text}).returncode == 0
+        assert kit.last()["environ"]["DFLASH_HOST_DIR"] == str(kit.root / "compose/none")
+
+
+def test_a_hugging_face_cache_is_mounted_whole(kit: Kit, model: dict[str, str], tmp_path: Path) -> None:
+    cache = tmp_path / "models--x"
+    (cache / "blobs").mkdir(parents=True)
+    (cache / "snapshots/abc").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (cache / "blobs" / name).write_text("{}")
+        (cache / "snapshots/abc" / name).symlink_to(Path("../../blobs") / name)
+    assert kit.run("up", shell={**model, "MODEL_HOST_DIR": str(cache / "snapshots/abc")}).returncode == 0
+    environ = kit.last()["environ"]
+    assert environ["MODEL_HOST_DIR"] == str(cache)
+    assert environ["MODEL_DIR"] == "/models/target/snapshots/abc"
+
+
+def test_a_stack_with_a_bad_value_still_comes_down(kit: Kit) -> None:
+    done = kit.run("down", "-v", shell={"TP": "five"})
+    assert done.returncode == 0
+    assert kit.last()["words"][-2:] == ["down", "-v"]
+    assert "not needed for down" in done.stderr
+
+
+def test_a_variable_of_the_shell_cannot_redirect_compose(kit: Kit) -> None:
+    kit.run("ps", shell={"COMPOSE_FILE": "/tmp/other.yaml", "COMPOSE_PROJECT_NAME": "other"})
+    call = kit.last()
+    assert "COMPOSE_FILE" not in call["environ"]
+    assert call["words"][call["words"].index("-p") + 1] == "glm53"
