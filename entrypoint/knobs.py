@@ -99,13 +99,4 @@ KNOBS: tuple[Knob, ...] = (
         measured="reported: cold boot about 480 s at TP=4, about 180 s with weight snapshots",
         scope="box",
     ),
-    Knob(
-        "STOP_S",
-        "seconds",
-        "60",
-        "How long vLLM may take to end after TERM before it is killed.",
-        unit="s",
-        measured="12.6 s for four boxes with a tiny model on 2 CPU cores, 2026-11-29",
-        scope="box",
-    ),
 )

@@ -1,0 +1,375 @@
+"""One box's boot: the data all stages share, the loop that runs them, and how it ends.
+
+Stages up to `facts` run once. The rest run for every generation: when one is over, whatever stage waits is
+cancelled, the engine is stopped and confirmed gone, and the box joins again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.log import log
+from core.plan import GroupPlan
+from core.refusal import Refusal, Refusals
+from core.row import Row
+from core.settings import Settings
+from core.stage import Stage
+from core.units import show_seconds
+from entrypoint.board import Board
+from entrypoint.discovery.provider import Provider
+from entrypoint.discovery.verify import Members
+from entrypoint.election import Elected
+from group.ask import boottime
+from group.driver import Driver, GenerationOver
+from group.view import About, View
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from entrypoint.door import Door
+    from entrypoint.supervise import Engine
+    from preflight.facts import BoxFacts
+
+BACK_OFF_S = (0.0, 2.0, 5.0, 15.0, 30.0)  # before joining again after an engine that ended before it served
+GOODBYE_S = 1.5  # how long a leaving or refusing box stays visible, so that the others see why
+EXIT_REFUSED = 2
+
+
+class Leave(Exception):
+    """TERM or INT: end in good order."""
+
+
+class Again(Exception):
+    """Back to `join`, nothing to stop: what the plan was made of has changed."""
+
+
+@dataclass
+class Boot:
+    """What stages read and write. Everything the page shows is derived from here."""
+
+    environ: dict[str, str]
+    root: Path = Path("/")
+    settings: Settings | None = None
+    facts: BoxFacts | None = None
+    hostname: str = field(default_factory=lambda: socket.gethostname().split(".", 1)[0])
+    version: str = "0.1.0"
+    lan: str = ""
+    ifname: str = ""
+    tp: int = 0
+    topology: str = "switch"
+    server: uvicorn.Server | None = None
+    members: Members | None = None
+    driver: Driver | None = None
+    providers: list[Provider] = field(default_factory=list)
+    door: Door | None = None
+    elected: Elected | None = None
+    formed: tuple[tuple[str, str, int], ...] = ()
+    group_plan: GroupPlan | None = None
+    shared: dict[str, str] = field(default_factory=dict)
+    netdevs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    memory: tuple[int, int] = (0, 0)
+    rows: tuple[Row, ...] = ()
+    engine: Engine | None = None
+    engine_port: int = 0
+    engine_ready: bool = False
+    engine_exit: int | None = None
+    last_tail: tuple[str, ...] = ()
+    failures: int = 0
+    proved: bool = False
+    selftest: str = "pending"
+    selftest_lines: list[str] = field(default_factory=list)
+    local_refusals: tuple[Refusal, ...] = ()
+    group_refusals: tuple[Refusal, ...] = ()
+    leave: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    answers: int = 0
+    board: Board = field(init=False)
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """This box's own faults, then the group's."""
+        return self.local_refusals + self.group_refusals
+
+    @property
+    def status_port(self) -> int:
+        """Port of the page."""
+        return int(self.text("STATUS_PORT", "8082"))
+
+    @property
+    def exits(self) -> bool:
+        """True when a refusal ends the process (ON_REFUSAL=exit; the lab sets it)."""
+        return self.text("ON_REFUSAL", "stay") == "exit"
+
+    @property
+    def is_head(self) -> bool:
+        """True when this box holds rank 0 of the current generation."""
+        record = self.driver.own.record if self.driver else None
+        return record is not None and record.head.lan == self.lan
+
+    def text(self, name: str, default: str) -> str:
+        """A knob's text, also before (or without) valid settings."""
+        if self.settings is not None:
+            return self.settings.text(name) or default
+        return self.environ.get(name) or default
+
+    def need(self) -> tuple[Settings, Driver, Members]:
+        """What every stage after `facts` has."""
+        assert self.settings is not None
+        assert self.driver is not None
+        assert self.members is not None
+        return self.settings, self.driver, self.members
+
+    def head_view(self) -> View | None:
+        """The head's live view, on a worker in a generation."""
+        record = self.driver.own.record if self.driver else None
+        if record is None or self.members is None:
+            return None
+        return self.members.live().get(record.head.lan)
+
+    def about(self) -> About:
+        """What this box tells the others beside the protocol."""
+        facts, now = self.facts, self.board.current
+        return About(
+            hostname=self.hostname,
+            boot_id=facts.boot_id if facts else "",
+            tp=self.tp,
+            topology=self.topology,
+            head_host=self.text("HEAD_HOST", ""),
+            role=self.text("ROLE", ""),
+            settings=self.shared,
+            interfaces=facts.interfaces if facts else (),
+            total=self.memory[0],
+            available=self.memory[1],
+            peers=tuple(f"{lan}:{view.port}" for lan, view in sorted(self.members.live().items()))
+            if self.members
+            else (),
+            plan={name: str(value.value) for name, value in sorted(self.group_plan.values.items())}
+            if self.group_plan
+            else {},
+            refusals=tuple(str(one)[:1900] for one in self.refusals[:20]),
+            stage=now.key,
+            step=now.step[:1900],
+            selftest=self.selftest,
+            healthy=self.proved,
+        )
+
+    def member_answer(self, nonce: str, dialled: str) -> bytes:
+        """/member.json, for the page's app. Empty while this box does not know its own address."""
+        self.answers += 1
+        return self.driver.answer(nonce, dialled) if self.driver else b"{}"
+
+    def refuse(self, *, local: Sequence[Refusal] | None = None, group: Sequence[Refusal] | None = None) -> None:
+        """Set one kind of refusals; the driver shows the state to the others, the log shows news once."""
+        before = self.refusals
+        if local is not None:
+            self.local_refusals = tuple(local)
+        if group is not None:
+            self.group_refusals = tuple(group)
+        for one in self.refusals:
+            if one not in before:
+                log(self.board.current.key, f"refused: {one}")
+        if before and not self.refusals:
+            log(self.board.current.key, "nothing is refused any more")
+        if self.driver is not None and self.driver.refused != bool(self.refusals):
+            self.driver.refused = bool(self.refusals)
+            self.driver.poke()
+
+
+async def run(stages: Sequence[Stage[Boot]], each: str, environ: dict[str, str]) -> int:
+    """Run the boot until told to end. `each`: key of the first stage that every generation repeats.
+
+    Returns the exit status: 0 after TERM, 2 after a refusal with ON_REFUSAL=exit.
+    """
+    boot = Boot(environ)
+    boot.board = Board(stages, boot)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, boot.leave.set)
+    first = next(i for i, stage in enumerate(stages) if stage.key == each)
+    status = 0
+    try:
+        for stage in stages[:first]:
+            await _run_stage(boot, stage)
+        while True:
+            try:
+                for stage in stages[first:]:
+                    await _run_stage(boot, stage)
+            except GenerationOver:
+                await _clear(boot)
+            except Again as again:
+                log("join", f"again: {again}")
+    except Leave:
+        await _leave(boot)
+    except (Refusal, Refusals) as error:
+        boot.board.end(failed=True)
+        status = await _refused(boot, error.refusals if isinstance(error, Refusals) else (error,))
+    finally:
+        await _close(boot)
+    return status
+
+
+async def _run_stage(boot: Boot, stage: Stage[Boot]) -> None:
+    """Run one stage; a generation that ends, or TERM, cancels it."""
+    boot.board.begin(stage.key)
+    task: asyncio.Task[Any] = asyncio.ensure_future(stage.run(boot))
+    leave: asyncio.Task[Any] = asyncio.ensure_future(boot.leave.wait())
+    over: asyncio.Task[Any] = asyncio.ensure_future(_over(boot))
+    late = (
+        None
+        if stage.deadline_s is None
+        else asyncio.get_running_loop().call_later(
+            stage.deadline_s, log, stage.key, f"late: longer than {show_seconds(stage.deadline_s)}"
+        )
+    )
+    try:
+        await asyncio.wait((task, leave, over), return_when=asyncio.FIRST_COMPLETED)
+        if boot.leave.is_set():
+            raise Leave
+        if over.done():
+            over.result()
+        task.result()
+        boot.board.end()
+        log(stage.key, "done", took=show_seconds((boot.board.current.ended or 0) - (boot.board.current.started or 0)))
+    finally:
+        if late is not None:
+            late.cancel()
+        for one in (task, leave, over):
+            one.cancel()
+        await asyncio.gather(task, leave, over, return_exceptions=True)
+
+
+async def _over(boot: Boot) -> None:
+    """Raise GenerationOver when the machine stops this box."""
+    while boot.driver is None:
+        await asyncio.sleep(0.05)
+    await boot.driver.until(lambda: False)
+
+
+async def _clear(boot: Boot) -> None:
+    """Stop the engine, confirm that it is gone, and be a new incarnation."""
+    _, driver, _ = boot.need()
+    boot.board.step(f"ending the generation: {driver.own.reason}")
+    served = boot.proved
+    boot.proved, boot.selftest, boot.engine_ready = False, "pending", False
+    boot.selftest_lines.clear()
+    died = boot.engine_exit is not None
+    await stop_engine(boot)
+    if boot.leave.is_set():
+        driver.leaving = True
+    elif died and not served:
+        boot.failures += 1
+        pause = BACK_OFF_S[min(boot.failures, len(BACK_OFF_S)) - 1]
+        if pause:
+            boot.board.step(f"waiting {pause:g}s: the engine ended {boot.failures} times before it served")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await boot.leave.wait()
+    else:
+        boot.failures = 0
+    remember_memory(boot)
+    driver.formation, driver.gone = None, True
+    driver.poke()
+
+
+def remember_memory(boot: Boot) -> None:
+    """The memory this incarnation has to offer; published once, so that all boxes size alike."""
+    from preflight.facts import memory
+
+    seen = memory(boot.root)
+    boot.memory = (seen.total, seen.available)
+
+
+async def stop_engine(boot: Boot) -> None:
+    """TERM, KILL after ENGINE_STOP_S, and confirmed gone, told in one line. Repeats while a process hangs."""
+    settings, _, _ = boot.need()
+    engine = boot.engine
+    while engine is not None:
+        stopped = await engine.stop(settings.number("ENGINE_STOP_S"))
+        boot.last_tail = tuple(engine.tail(50))
+        log(
+            "stop",
+            "engine gone" if stopped.confirmed else "engine processes that KILL does not end",
+            took=show_seconds(stopped.seconds),
+            processes=stopped.ended,
+            killed=stopped.killed,
+            shm_removed=len(stopped.removed),
+        )
+        if stopped.confirmed:
+            break
+        boot.board.step(f"processes hang in the kernel: {', '.join(str(pid) for pid, _ in stopped.left)}")
+        await asyncio.sleep(5)
+    boot.engine, boot.engine_exit = None, None
+
+
+async def _leave(boot: Boot) -> None:
+    """`down`, or a stopped container: the others see `leaving`, the engine ends, then this process."""
+    log(boot.board.current.key, "told to end")
+    driver = boot.driver
+    if driver is None:
+        return
+    driver.leaving = True
+    driver.poke()
+    if boot.engine is not None or driver.own.state == "stopping":
+        await stop_engine(boot)
+        driver.gone = True
+        driver.poke()
+    await _be_seen(boot)
+
+
+async def _refused(boot: Boot, refusals: tuple[Refusal, ...]) -> int:
+    """A refusal is a state: page up, others see it, until TERM. With ON_REFUSAL=exit: status 2."""
+    if any(one not in boot.refusals for one in refusals):
+        boot.refuse(local=(*boot.local_refusals, *(one for one in refusals if one not in boot.refusals)))
+    if boot.driver is not None and boot.engine is not None:
+        await stop_engine(boot)
+        boot.driver.gone = True
+        boot.driver.poke()
+    if not boot.exits and boot.server is not None:
+        await boot.leave.wait()
+        return 0
+    if boot.group_refusals:
+        await _be_seen(boot)
+    return EXIT_REFUSED
+
+
+async def _be_seen(boot: Boot) -> None:
+    """Give every live member the time to ask once or twice, so that it knows why this box goes."""
+    if boot.members is None:
+        return
+    until = boottime() + GOODBYE_S
+    wanted = boot.answers + 2 * len(boot.members.live())
+    while boot.answers < wanted and boottime() < until:
+        await asyncio.sleep(0.05)
+
+
+async def _close(boot: Boot) -> None:
+    """Close what listens and polls; nothing is left behind."""
+    for provider in boot.providers:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(2):
+                await provider.stop()
+    if boot.members is not None:
+        await boot.members.stop()
+    if boot.door is not None:
+        await boot.door.close()
+    if boot.server is not None:
+        boot.server.should_exit = True
+    for task in boot.tasks:
+        if boot.server is None or task is not boot.tasks[0]:
+            task.cancel()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(2):
+            await asyncio.gather(*boot.tasks, return_exceptions=True)
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, as the boot reads it."""
+    return dict(os.environ)

@@ -1,0 +1,75 @@
+"""From settings and facts to the plan: group plan, formation, this box's part. Pure but for the loopback port."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+
+from core.plan import BoxPlan, GroupPlan, Profile, Topology, Value
+from core.settings import Settings
+from entrypoint.boot import Boot
+from entrypoint.serve import box_nccl, box_paths
+from entrypoint.sizing.sizing import BoxMemory, Sizing, size
+from group.machine import Formation
+from group.view import Record
+
+# Group-scope knobs that the kit itself reads: they shape no argument of vLLM and no memory.
+PROFILES: Mapping[str, Profile] = {"gb10": "gb10", "lab-cpu": "lab-cpu"}
+TOPOLOGIES: Mapping[str, Topology] = {"switch": "switch", "ring": "ring", "triangle": "triangle"}
+
+
+def trial_plan(boot: Boot, settings: Settings) -> GroupPlan:
+    """The group plan as far as settings alone make it."""
+    return GroupPlan(boot.tp, TOPOLOGIES[boot.topology], PROFILES[settings.text("ENGINE_PROFILE")], _values(settings))
+
+
+def _values(settings: Settings) -> dict[str, Value]:
+    return {
+        name: Value(setting.value, setting.source)
+        for name, setting in settings.table.items()
+        if setting.knob.scope == "group" and not setting.knob.secret and setting.value is not None
+    }
+
+
+def overlays(settings: Settings) -> tuple[str, ...]:
+    """The overlays that are mounted, in order."""
+    return tuple(part for part in settings.text("GLM53_OVERLAYS").split(",") if part)
+
+
+def sized_plan(boot: Boot, settings: Settings, boxes: Sequence[BoxMemory]) -> tuple[GroupPlan, Sizing]:
+    """The whole group plan for these boxes. Raises Refusal or Refusals."""
+    trial = trial_plan(boot, settings)
+    sizing = size(boxes, settings, overlays(settings), trial.profile)
+    plan = GroupPlan(trial.tp, trial.topology, trial.profile, {**trial.values, **sizing.values})
+    return plan, sizing
+
+
+def formation(order: tuple[str, ...], addresses: Mapping[str, tuple[str, str]], plan: GroupPlan) -> Formation:
+    """What the machine needs of election and plan."""
+    return Formation(order[0], order, {lan: addresses[lan][0] for lan in order}, plan.hash())
+
+
+def box_plan(boot: Boot, settings: Settings, record: Record, api_port: int) -> BoxPlan:
+    """This box's part of a committed generation."""
+    seat = record.seat(boot.lan)
+    assert seat is not None
+    return BoxPlan(
+        rank=seat.rank,
+        world_size=len(record.seats),
+        lan_address=boot.lan,
+        engine_address=seat.engine_address,
+        socket_ifname=boot.netdevs.get(boot.lan, ("", boot.ifname))[1] or boot.ifname,
+        master_address=record.head.engine_address,
+        master_port=record.master_port,
+        api_port=api_port,
+        nccl=box_nccl(settings),
+        paths=box_paths(settings),
+    )
+
+
+def free_loopback_port() -> int:
+    """A port that is free on 127.0.0.1 now: vLLM's API listens there, behind the door."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

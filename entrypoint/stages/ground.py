@@ -1,0 +1,95 @@
+"""The box's own faults, found before anybody is asked: files, folders, settings that no box could serve with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.log import log
+from core.refusal import Refusal, Refusals
+from core.settings import Settings
+from core.units import show_seconds
+from entrypoint.boot import Boot
+from entrypoint.serve import planned_speculation
+from entrypoint.stages.compose import trial_plan
+
+
+def disks(settings: Settings) -> tuple[str, ...]:
+    """The paths whose file systems the facts measure."""
+    return ("/", *(settings.text(name) for name in ("MODEL_DIR", "LOG_DIR", "CACHE_ROOT", "STATE_DIR")))
+
+
+def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
+    """Everything that is wrong on this box alone."""
+    yield from _checkpoint("MODEL_DIR", Path(settings.text("MODEL_DIR")), "The checkpoint")
+    plan = trial_plan(boot, settings)
+    try:
+        spec = planned_speculation(plan)
+    except Refusal as refusal:
+        yield refusal
+    else:
+        if spec.method == "dflash":
+            yield from _checkpoint("DFLASH_MODEL", Path(settings.text("DFLASH_MODEL")), "The drafter")
+    for name in ("LOG_DIR", "CACHE_ROOT", "STATE_DIR"):
+        yield from _writable(name, Path(settings.text(name)))
+    yield from _key_file(settings.text("API_KEY_FILE"))
+
+
+def _checkpoint(name: str, path: Path, what: str) -> Iterator[Refusal]:
+    if (path / "config.json").is_file():
+        return
+    seen = f"{path} has no config.json" if path.is_dir() else f"{path} is not a folder"
+    cure = f"{what} must be mounted there: see the hf download line of ./glm53 up."
+    if name == "DFLASH_MODEL":
+        cure += " SPEC_METHOD=mtp or none serves without it."
+    yield Refusal(name, seen, f"a folder with the model's files on {os.uname().nodename}", cure)
+
+
+def _writable(name: str, path: Path) -> Iterator[Refusal]:
+    probe = path / f".glm53-{os.getpid()}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        yield Refusal(
+            name,
+            f"{path}: {error.strerror}",
+            "a folder that can be written",
+            f"Mount a writable volume there, or set {name} in compose/.env.",
+        )
+
+
+def _key_file(text: str) -> Iterator[Refusal]:
+    if text and not os.access(text, os.R_OK):
+        yield Refusal(
+            "API_KEY_FILE", f"{text} cannot be read", "a readable file with the key", "Mount it, or unset API_KEY_FILE."
+        )
+
+
+async def sweep(boot: Boot, settings: Settings) -> None:
+    """End what a killed kit of this box left running, before a new engine could meet it."""
+    from entrypoint.supervise import confirm_gone, log_path, note_path
+
+    note = note_path(log_path(settings.text("LOG_DIR"), settings.text("ROLE")))
+    gone = await confirm_gone(boot.lan, note)
+    if gone.ended or gone.removed:
+        log(
+            "facts",
+            "an engine of an earlier start was still here",
+            processes=gone.ended,
+            shm_removed=len(gone.removed),
+            took=show_seconds(gone.seconds),
+        )
+    if not gone.confirmed:
+        raise Refusals(
+            (
+                Refusal(
+                    "engine",
+                    f"processes {', '.join(str(pid) for pid, _ in gone.left)} of an earlier start do not end",
+                    "no engine process before a new one starts",
+                    "Reboot this box: they hang in the kernel.",
+                ),
+            )
+        )

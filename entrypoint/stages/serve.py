@@ -1,0 +1,188 @@
+"""Stages 10-12: launch the committed generation, prove it, watch it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from core.log import log
+from core.plan import Command
+from core.refusal import Refusal, Refusals
+from core.settings import Settings
+from core.units import show_seconds
+from entrypoint.boot import Boot
+from entrypoint.serve import engine_command
+from entrypoint.stages import compose
+from group.ask import boottime
+from group.driver import GenerationOver
+
+API_POLL_S = 0.5
+# How long a random tiny model may fail the questions and still count as healthy: always, in the lab profile only.
+EXPECTED = "failed-as-expected"
+
+
+def api_key(settings: Settings) -> str | None:
+    """The key that clients must send, from API_KEY_FILE or API_KEY; never written anywhere."""
+    path = settings.text("API_KEY_FILE")
+    return (Path(path).read_text().strip() if path else settings.text("API_KEY")) or None
+
+
+def command(boot: Boot, settings: Settings, base: Mapping[str, str]) -> Command:
+    """vLLM on this box, for the committed record."""
+    _, driver, _ = boot.need()
+    record = driver.launch
+    assert record is not None
+    assert boot.group_plan is not None
+    key = api_key(settings)
+    environment = {**base, **({"VLLM_API_KEY": key} if key else {})}
+    return engine_command(boot.group_plan, compose.box_plan(boot, settings, record, boot.engine_port), environment)
+
+
+async def launch(boot: Boot) -> None:
+    """Execute vLLM as this kit's child; done when all boxes have."""
+    from entrypoint.supervise import Engine, log_path
+
+    settings, driver, _ = boot.need()
+    own = driver.own
+    boot.engine_port = compose.free_loopback_port()
+    boot.engine_exit, boot.engine_ready = None, False
+    try:
+        todo = command(boot, settings, os.environ)
+    except (Refusal, Refusals) as error:
+        found = error.refusals if isinstance(error, Refusals) else (error,)
+        boot.refuse(local=found)
+        if boot.exits:
+            raise
+        await driver.until(lambda: False)  # the machine ends this generation: this box refuses
+        return
+    log("launch", " ".join(todo.argv))
+    boot.engine = Engine(
+        todo,
+        log_path(settings.text("LOG_DIR"), settings.text("ROLE")),
+        box=boot.lan,
+        incarnation=f"{own.instance}.{own.n}",
+        log_max_bytes=settings.integer("LOG_MAX_BYTES"),
+    )
+    await boot.engine.start()
+    boot.tasks.append(asyncio.create_task(_await_exit(boot, boot.engine)))
+    driver.engine = "started"
+    driver.poke()
+    boot.board.step(f"vLLM runs as pid {boot.engine.pid}")
+    await driver.until(lambda: driver.own.together)
+
+
+async def _await_exit(boot: Boot, engine: object) -> None:
+    """Tell the machine at once when the engine ends; show its last lines when nobody asked it to."""
+    from entrypoint.supervise import Engine
+
+    assert isinstance(engine, Engine)
+    _, driver, _ = boot.need()
+    status = await engine.wait()
+    if boot.engine is not engine or driver.own.state in ("stopping", "leaving"):
+        return
+    boot.engine_exit = status
+    boot.last_tail = tuple(engine.tail(50))
+    log("watch", f"the engine ended by itself, status {status}; its last lines:")
+    for line in boot.last_tail:
+        print(f"    {line}", flush=True)
+    driver.engine = "exited"
+    driver.poke()
+
+
+async def prove(boot: Boot) -> None:
+    """The head asks its engine three questions; workers wait for the head's verdict."""
+    settings, driver, _ = boot.need()
+    if not boot.is_head:
+        await _wait_for_head(boot)
+        return
+    await _api_answers(boot, settings)
+    if settings.flag("SELF_TEST"):
+        await _self_test(boot, settings)
+    else:
+        boot.selftest = "off"
+    boot.proved = boot.selftest in ("passed", "off", EXPECTED)
+    boot.failures = 0
+    driver.poke()
+
+
+async def _wait_for_head(boot: Boot) -> None:
+    _, driver, _ = boot.need()
+    while True:
+        view = boot.head_view()
+        about = view.about if view is not None else None
+        if about is not None and about.selftest != "pending":
+            boot.selftest, boot.proved = about.selftest, about.healthy
+            boot.failures = 0
+            return
+        step = f"{about.stage} {about.step}".strip() if about is not None else "does not answer on the LAN"
+        boot.board.step(f"the head: {step}")
+        await driver.until(lambda: True)
+        await driver.changed(0.5)
+
+
+async def _api_answers(boot: Boot, settings: Settings) -> None:
+    """Until vLLM answers on its loopback port. READY_S is the longest wait; then the generation ends."""
+    import httpx
+
+    _, driver, _ = boot.need()
+    began, longest = boottime(), settings.number("READY_S")
+    async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+        while True:
+            boot.board.step("waiting for vLLM's API", (boot.engine.tail(1) or ("",))[-1] if boot.engine else "")
+            try:
+                answer = await client.get(f"http://127.0.0.1:{boot.engine_port}/health")
+                if answer.status_code == 200:
+                    break
+            except httpx.HTTPError:
+                pass  # not up yet: the engine's exit, not a refused connection, is what ends the wait
+            if boottime() - began > longest:
+                log("prove", "vLLM's API does not answer", waited=show_seconds(longest))
+                driver.engine = "exited"
+                driver.poke()
+            await driver.until(lambda: True)
+            await asyncio.sleep(API_POLL_S)
+    log("prove", "vLLM's API answers", took=show_seconds(boottime() - began))
+    boot.engine_ready = True
+    if boot.door is not None:
+        boot.door.changed()
+
+
+async def _self_test(boot: Boot, settings: Settings) -> None:
+    from entrypoint import selftest
+
+    _, driver, _ = boot.need()
+
+    def say(line: str) -> None:
+        boot.selftest_lines.append(line)
+        boot.board.step(line)
+
+    verdict = await selftest.run(
+        f"http://127.0.0.1:{boot.engine_port}", settings.text("SERVED_NAME"), api_key(settings), say
+    )
+    boot.selftest_lines = list(verdict.lines)
+    lab = settings.text("ENGINE_PROFILE") == "lab-cpu"
+    boot.selftest = "passed" if verdict.passed else EXPECTED if lab else "failed"
+    log("prove", f"self-test: {boot.selftest}")
+    if driver.own.state == "stopping":
+        raise GenerationOver(driver.own.reason)
+
+
+async def watch(boot: Boot) -> None:
+    """Until the generation is over: a rank gone, a box restarted, TERM."""
+    settings, driver, _ = boot.need()
+    if boot.is_head and boot.proved:
+        log(
+            "watch",
+            "serving",
+            url=f"http://{boot.lan}:{settings.text('API_PORT')}/v1",
+            model=settings.text("SERVED_NAME"),
+        )
+    boot.board.step("serving" if boot.proved else "the engine answers, but the self-test failed: see the page")
+    while True:
+        await driver.until(lambda: True)
+        await driver.changed(1.0)
+        view = boot.head_view()
+        if not boot.is_head and view is not None:
+            boot.proved, boot.selftest = view.about.healthy, view.about.selftest

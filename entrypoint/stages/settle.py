@@ -1,0 +1,117 @@
+"""Stages 6-9: preflight rows, sizing, the agreement, and the fabric check between accept and commit."""
+
+from __future__ import annotations
+
+from core.log import log
+from core.plan import differing
+from core.refusal import Refusal, Refusals
+from core.row import Row, warnings_first
+from core.units import show_size
+from entrypoint.addresses import engine_addresses
+from entrypoint.boot import Again, Boot
+from entrypoint.sizing.sizing import BoxMemory
+from entrypoint.stages import compose, meet
+from group.ask import boottime
+from group.machine import ENGAGED
+
+SETTLE_S = 1.0
+
+
+async def preflight(boot: Boot) -> None:
+    """One table of this box, warnings first, never fatal by default."""
+    facts = boot.facts
+    assert facts is not None
+    gpus = "no NVML here" if facts.gpus is None else str(facts.gpus)
+    memory = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
+    swap = Row("swap", "WARN" if facts.memory.swap_used else "ok", f"{show_size(facts.memory.swap_used)} used", "none")
+    rows = [Row("memory", "info", memory), swap, Row("GPUs", "info", gpus), Row("kernel", "info", facts.kernel)]
+    rows += [Row(f"disk {path}", "info", f"{show_size(free)} free") for path, (_, free) in facts.disks.items()]
+    boot.rows = warnings_first(tuple(rows))
+    for row in boot.rows:
+        log("preflight", row.name, level=row.level, seen=row.seen)
+
+
+async def size(boot: Boot) -> None:
+    """From the published facts of all members, so that all boxes come to the same plan: the smallest decides."""
+    settings, driver, members = boot.need()
+    views = members.live()
+    if meet.who(boot) != boot.formed or boot.elected is None:
+        raise Again("a box came, went or started again")
+    boxes = [BoxMemory(boot.hostname, *boot.memory)]
+    boxes += [BoxMemory(view.about.hostname, view.about.total, view.about.available) for view in views.values()]
+    boxes.sort(key=lambda box: (box.available_bytes, box.total_bytes, box.name))
+    try:
+        plan, sizing = compose.sized_plan(boot, settings, boxes)
+    except (Refusal, Refusals) as error:
+        found = error.refusals if isinstance(error, Refusals) else (error,)
+        boot.refuse(group=found)
+        if boot.exits:
+            raise Refusals(found) from None
+        await driver.until(lambda: meet.who(boot) != boot.formed)  # other boxes may bring other memory
+        raise Again("the boxes have changed") from None
+    assert boot.facts is not None
+    interfaces = {boot.lan: boot.facts.interfaces, **{lan: view.about.interfaces for lan, view in views.items()}}
+    subnets = (settings.text("CLUSTER_SUBNET") or settings.text("FABRIC_SUBNETS")).split(",")
+    boot.netdevs = engine_addresses(interfaces, [part.strip() for part in subnets if part.strip()])
+    boot.group_plan = plan
+    boot.rows = warnings_first((*boot.rows, *sizing.rows))
+    boot.board.step(f"plan {plan.hash()}")
+
+
+async def agree(boot: Boot) -> None:
+    """The head proposes a generation, every box accepts it: here until this box has."""
+    _, driver, members = boot.need()
+    if boot.elected is None or boot.group_plan is None:
+        raise Again("no plan")
+    driver.formation = compose.formation(boot.elected.order, boot.netdevs, boot.group_plan)
+    driver.poke()
+    began = boottime()
+    while driver.own.state not in ENGAGED:
+        if meet.who(boot) != boot.formed:
+            raise Again("a box came, went or started again")
+        views = members.live()
+        if boottime() - began > SETTLE_S:
+            _same_plan(boot)
+        late = [
+            f"{view.about.hostname} ({lan}) is {view.state}" for lan, view in views.items() if view.state != "ready"
+        ]
+        boot.board.step("waiting: " + "; ".join(late) if late else "all boxes are ready")
+        await driver.until(lambda: True)
+        await driver.changed(0.2)
+    record = driver.own.record
+    assert record is not None
+    log("agree", "accepted", generation=record.id[:8], epoch=record.epoch, head=record.head.lan)
+
+
+def _same_plan(boot: Boot) -> None:
+    """Equal settings and facts give equal plans; another hash is another version of the kit or its model.toml."""
+    _, driver, members = boot.need()
+    mine = driver.formation.plan_hash if driver.formation else ""
+    found = []
+    for lan, view in sorted(members.live().items()):
+        if not view.plan_hash or view.plan_hash == mine:
+            continue
+        values = differing(dict(boot.about().plan), dict(view.about.plan))
+        for name, (here, there) in list(values.items())[:5] or [("hash", (mine, view.plan_hash))]:
+            seen = f"{name}: {here} on {boot.hostname} ({boot.lan}); {there} on {view.about.hostname} ({lan})"
+            cure = "Run the same image and kit on every box, then up."
+            found.append(Refusal("group plan", seen, "the same plan on all boxes", cure))
+    if found:
+        boot.refuse(group=found)
+        if boot.exits:
+            raise Refusals(tuple(found))
+        raise Again("the plans differ")
+
+
+async def fabric_check(boot: Boot) -> None:
+    """Between accept and commit: what the rails carry, measured with all boxes. Then wait for the commit."""
+    settings, driver, _ = boot.need()
+    record = driver.own.record
+    assert record is not None
+    if settings.flag("FABRIC_CHECK"):
+        boot.rows = warnings_first((*boot.rows, Row("fabric check", "info", "not in this version")))
+    else:
+        boot.board.step("off (FABRIC_CHECK=0)")
+    driver.checked = record.id
+    driver.poke()
+    await driver.until(lambda: driver.launch is not None)

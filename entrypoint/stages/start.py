@@ -1,0 +1,276 @@
+"""Stages 1-3, once per start of the kit: page up, knobs, facts (with the box's own faults and its way to be found)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from core.knob import Knob
+from core.lint import misspelt
+from core.log import log
+from core.refusal import Refusal, Refusals
+from core.registry import registry
+from core.settings import Setting, Settings, Source
+from entrypoint.boot import Boot, remember_memory
+from entrypoint.knobs import TP_SPELLINGS
+from entrypoint.stages import ground
+
+ANSWER_UP_S = 5.0
+
+
+async def page(boot: Boot) -> None:
+    """Answer on STATUS_PORT before anything can fail or wait. A port in use ends the kit: nothing could be shown."""
+    import uvicorn
+
+    from entrypoint.status.app import create_app
+
+    class Server(uvicorn.Server):
+        """uvicorn without its signal handlers: TERM is the boot's business."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    early = early_settings(boot.environ)
+    listener = _listen(early["STATUS_BIND"], int(early["STATUS_PORT"]))
+    config = uvicorn.Config(
+        create_app(boot.board, boot.member_answer),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        timeout_graceful_shutdown=1,
+    )
+    boot.server = Server(config)
+    boot.tasks.append(asyncio.create_task(boot.server.serve(sockets=[listener])))
+    async with asyncio.timeout(ANSWER_UP_S):
+        while not boot.server.started:
+            await asyncio.sleep(0.01)
+    boot.board.step(f"http://{early['STATUS_BIND']}:{early['STATUS_PORT']}/")
+
+
+def early_settings(environ: dict[str, str]) -> dict[str, str]:
+    """STATUS_PORT and STATUS_BIND, read before all others; a bad one is at its default here and refused in stage 2."""
+    found = {}
+    for name in ("STATUS_PORT", "STATUS_BIND"):
+        knob = registry()[name]
+        text = environ.get(name) or str(knob.default)
+        try:
+            knob.parse(text)
+            socket.inet_aton(text) if name == "STATUS_BIND" else None
+        except (Refusal, OSError):
+            text = str(knob.default)
+        found[name] = text
+    return found
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        used = error.errno == errno.EADDRINUSE
+        raise Refusal(
+            f"STATUS_PORT {port}",
+            "in use by another process" if used else f"{host}:{port}: {error.strerror}",
+            "a free port for the page",
+            f"See who has it (ss -ltnp 'sport = :{port}'), or set STATUS_PORT in compose/.env on all boxes.",
+        ) from None
+    return listener
+
+
+async def knobs(boot: Boot) -> None:
+    """Every knob: value, source, type. What is bad is refused, all at once; the good ones are kept for the page."""
+    table = registry()
+    settings, refusals = lenient(table, boot.environ)
+    refusals += misspelt(boot.environ, table)
+    boot.settings = settings
+    boot.tp, named = TP_SPELLINGS[settings.text("TP")]
+    wanted = settings.text("TOPOLOGY")
+    if named and wanted not in ("auto", named):
+        cure = "Set TP to a number, or TOPOLOGY=auto."
+        refusals += (Refusal("TOPOLOGY", f"{wanted} with TP={settings.text('TP')}", named, cure),)
+    boot.topology = named or ("switch" if wanted == "auto" else wanted)
+    boot.shared = comparable(settings)
+    for name, setting in settings.table.items():
+        if setting.source != "default":
+            log("knobs", name, value=setting.shown, source=setting.source)
+    if refusals:
+        boot.refuse(local=refusals)
+        if boot.exits:
+            raise Refusals(refusals)
+
+
+def lenient(table: dict[str, Knob], environ: dict[str, str]) -> tuple[Settings, tuple[Refusal, ...]]:
+    """All settings, a bad one at its default, and the refusals: a box must be able to say what it refuses."""
+    sources: dict[str, Source] = {}
+    try:
+        given = json.loads(environ.get("GLM53_SOURCES") or "{}")
+        sources = given if isinstance(given, dict) else {}
+    except ValueError:
+        log("knobs", "GLM53_SOURCES is unreadable: sources are shown as environment")
+    found, refusals = {}, []
+    for name, knob in table.items():
+        text = environ.get(name, "")
+        source: Source = sources.get(name, "environment") if text else "default"
+        text = text or (knob.default or "")
+        try:
+            found[name] = Setting(knob, text, knob.parse(text) if text else None, source)
+        except Refusal as refusal:
+            refusals.append(refusal)
+            text = knob.default or ""
+            found[name] = Setting(knob, text, knob.parse(text) if text else None, "default")
+    return Settings(found), tuple(refusals)
+
+
+def comparable(settings: Settings) -> dict[str, str]:
+    """What boxes compare: the value, not the spelling (26GiB is 27917287424), of every group-scope knob."""
+    names = settings.of_scope("group")
+    return {name: _canonical(settings[name]) for name in names if not name.startswith("GLM53_SOURCES")}
+
+
+def _canonical(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+async def facts(boot: Boot) -> None:
+    """This box: addresses, memory, disks. Then its door opens, and the others can find it."""
+    from entrypoint.addresses import lan_address
+    from preflight.facts import gather
+
+    settings = boot.settings
+    assert settings is not None
+    boot.facts = gather(boot.root, ground.disks(settings))
+    boot.hostname = boot.facts.hostname.split(".", 1)[0]
+    remember_memory(boot)
+    found = lan_address(boot.facts, settings, settings["PEERS"] or ())
+    refusals = list(ground.refusals(boot, settings))
+    if isinstance(found, Refusal):
+        refusals.append(found)
+    else:
+        boot.lan, boot.ifname = found
+    refusals += await _open_door(boot, settings)
+    if refusals:
+        boot.refuse(local=(*boot.local_refusals, *refusals))
+        if boot.exits:
+            raise Refusals(tuple(refusals))
+    if not boot.lan:
+        raise Refusals(tuple(refusals))  # nobody could reach this box: the page alone stays up
+    boot.facts = replace(boot.facts, hostname=boot.hostname)
+    await ground.sweep(boot, settings)
+    await _join_group(boot, settings)
+    boot.board.step(f"{boot.hostname}: lan address {boot.lan} on {boot.ifname}")
+
+
+async def _open_door(boot: Boot, settings: Settings) -> list[Refusal]:
+    from entrypoint.door import Door
+
+    bind = early_settings(boot.environ)["STATUS_BIND"]
+    door = Door(
+        bind,
+        settings.integer("API_PORT"),
+        target=lambda: target(boot),
+        hold_s=settings.number("MODEL_WAIT_S"),
+        stage=lambda: boot.board.current.label,
+    )
+    try:
+        await door.start()
+    except Refusal as refusal:
+        return [refusal]
+    boot.door = door
+    return []
+
+
+def target(boot: Boot) -> tuple[str, int] | None:
+    """Where the door leads: the head to its own engine once that is ready, a worker to the head's door."""
+    driver, settings = boot.driver, boot.settings
+    if driver is None or settings is None or driver.own.record is None or driver.own.state != "running":
+        return None
+    if not driver.own.together:
+        return None
+    head = driver.own.record.head.lan
+    if head == boot.lan:
+        return ("127.0.0.1", boot.engine_port) if boot.engine_ready else None
+    return head, settings.integer("API_PORT")
+
+
+async def _join_group(boot: Boot, settings: Settings) -> None:
+    """From here on others can see this box: protocol, polling, announcements."""
+    from entrypoint.discovery.verify import FAST_S, IDLE_S, SLOW_S, Members
+    from group.ask import boottime
+    from group.driver import Driver
+    from group.machine import Limits
+    from group.ports import parse_range
+    from group.store import Store
+
+    group, secret = settings.text("GROUP_NAME"), settings.text("GROUP_SECRET") or None
+    join_s = settings.number("JOIN_S")
+    check_s = settings.number("FABRIC_CHECK_TIMEOUT_S") if settings.flag("FABRIC_CHECK") else 0.0
+    source = boot.lan if settings.is_set("LAN_ADDRESS") else ""
+    members = Members(lan=boot.lan, instance="", group=group, secret=secret, source=source)
+    driver = Driver(
+        lan=boot.lan,
+        port=boot.status_port,
+        group=group,
+        secret=secret,
+        limits=Limits(accept_s=join_s + check_s, join_s=join_s, lost_s=settings.number("LOST_S")),
+        ports=parse_range(settings.text("PORT_RANGE")),
+        store=Store(Path(settings.text("STATE_DIR"))),
+        about=boot.about,
+        sights=members.sights,
+    )
+    members.instance = driver.own.instance
+
+    def pace() -> float:
+        """Fast while something is about to happen, slow while serving or waiting for long."""
+        own = driver.own
+        if own.state == "running" and own.together:
+            return SLOW_S
+        return FAST_S if boottime() - own.changed_at < 30 or own.state != "joining" else IDLE_S
+
+    def on_change() -> None:
+        members.poke()
+        if boot.door is not None:
+            boot.door.changed()
+
+    members.pace, members.changed, driver.on_change = pace, driver.poke, on_change
+    driver.refused = bool(boot.refusals)
+    boot.members, boot.driver = members, driver
+    boot.tasks.append(asyncio.create_task(driver.run()))
+    await _announce(boot, settings)
+
+
+async def _announce(boot: Boot, settings: Settings) -> None:
+    from entrypoint.discovery.dnssd import Dnssd
+    from entrypoint.discovery.provider import Announcement
+    from entrypoint.discovery.static import StaticPeers
+
+    _, driver, members = boot.need()
+    wanted = settings.text("DISCOVERY")
+    if wanted in ("both", "static"):
+        boot.providers.append(StaticPeers(settings["PEERS"] or ()))
+    if wanted in ("both", "dnssd"):
+        boot.providers.append(Dnssd())
+    announcement = Announcement(
+        driver.group, boot.lan, boot.ifname, boot.status_port, driver.own.instance, boot.hostname
+    )
+
+    async def start(provider: Any) -> None:
+        try:
+            await provider.start(announcement, members.on_hint)
+        except OSError as error:
+            log("join", f"{provider.name} does not work on {boot.ifname}: {error}")
+
+    for provider in boot.providers:
+        boot.tasks.append(asyncio.create_task(start(provider)))  # announcing takes a second: nobody waits for it

@@ -1,0 +1,183 @@
+"""The thin driver of the machine: feeds it what is seen, stores the epoch, finds ports, tells the boot what to do.
+
+It starts and stops nothing itself: `launch` and `over` are read by the stages, which act.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from core.log import log
+from group.ask import boottime
+from group.machine import (
+    ENGAGED,
+    Check,
+    Engine,
+    FindPorts,
+    Formation,
+    Launch,
+    Limits,
+    Moment,
+    Own,
+    Persist,
+    Sight,
+    Stop,
+    step,
+)
+from group.ports import find_ports
+from group.signing import answer
+from group.store import Store
+from group.view import About, Record, View
+
+TICK_S = 0.25
+
+
+class GenerationOver(Exception):
+    """Raised inside a waiting stage when the generation has ended; the text says why."""
+
+
+class Driver:
+    """One member's protocol, running. Levels (`formation`, `engine`, ...) are set by the boot, then `poke()`."""
+
+    def __init__(
+        self,
+        *,
+        lan: str,
+        port: int,
+        group: str,
+        secret: str | None,
+        limits: Limits,
+        ports: tuple[int, int],
+        store: Store,
+        about: Callable[[], About],
+        sights: Callable[[], Mapping[str, Sight]],
+        instance: str = "",
+    ) -> None:
+        self.own = Own(lan=lan, instance=instance or secrets.token_hex(8), epoch=store.epoch, promised=store.epoch)
+        self.port, self.group, self.secret = port, group, secret
+        self.limits, self.ports, self.store = limits, ports, store
+        self.about, self.sights = about, sights
+        self.formation: Formation | None = None
+        self.checked = ""
+        self.engine: Engine = "none"
+        self.gone = False
+        self.refused = False
+        self.leaving = False
+        self.launch: Record | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self._sequence = 0
+        self._changed = asyncio.Event()
+
+    # -- what others see -------------------------------------------------------------------------------
+
+    def view(self) -> View:
+        """This member as the others see it now."""
+        self._sequence += 1
+        own, formation = self.own, self.formation
+        return View(
+            lan=own.lan,
+            port=self.port,
+            instance=own.instance,
+            n=own.n,
+            sequence=self._sequence,
+            state=own.state,
+            epoch=own.epoch,
+            head=formation.head if formation else "",
+            plan_hash=formation.plan_hash if formation else "",
+            record=own.record,
+            checked=own.checked,
+            committed=own.committed,
+            reason=own.reason,
+            about=self.about(),
+        )
+
+    def answer(self, nonce: str, dialled: str) -> bytes:
+        """/member.json for a valid nonce, signed for the address that was dialled."""
+        return answer(self.view(), self.group, dialled, nonce, self.secret)
+
+    # -- stepping --------------------------------------------------------------------------------------
+
+    def poke(self) -> None:
+        """Step now: something that the machine looks at has changed."""
+        self._step(None)
+        self._wake()
+
+    def _step(self, found: tuple[int, int] | None) -> None:
+        moment = Moment(
+            now=boottime(),
+            sights=self.sights(),
+            formation=self.formation,
+            fresh_id=secrets.token_hex(16),
+            ports=found,
+            checked=self.checked,
+            engine=self.engine,
+            gone=self.gone,
+            refused=self.refused,
+            leaving=self.leaving,
+        )
+        before = self.own
+        after, actions = step(before, moment, self.limits)
+        for action in actions:
+            if isinstance(action, Persist):
+                self.store.keep_epoch(action.epoch)  # on the disk before `own` is shown to anybody
+        self.own = after
+        if replace(after, ticked_at=None) != replace(before, ticked_at=None):
+            self._note(before)
+        for action in actions:
+            match action:
+                case FindPorts():
+                    free = find_ports(*self.ports, after.epoch + 1)
+                    if free is None:
+                        log("agree", "no free pair of ports", range=f"{self.ports[0]}-{self.ports[1]}")
+                    else:
+                        self._step(free)
+                case Launch(record):
+                    self.launch = record
+                case Check() | Stop() | Persist():
+                    pass  # levels: the stages see them in `own.state`
+
+    def _note(self, before: Own) -> None:
+        own = self.own
+        if own.state != before.state:
+            reason = f": {own.reason}" if own.reason and own.state in ("stopping", "leaving") else ""
+            generation, epoch = (own.record.id[:8], own.record.epoch) if own.record else ("-", own.epoch)
+            log("group", f"{before.state} -> {own.state}{reason}", n=own.n, generation=generation, epoch=epoch)
+            if own.state == "stopping":
+                self.gone = False
+            if own.state not in ENGAGED:
+                self.launch = None
+        if own.n != before.n:
+            self.engine, self.checked, self.gone = "none", "", False
+        self.on_change()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return at the next change of anything, or after `timeout_s`."""
+        event = self._changed
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return when `holds()`. Raises GenerationOver when the generation ends first."""
+        while True:
+            if self.own.state == "stopping":
+                raise GenerationOver(self.own.reason)
+            if holds():
+                return
+            await self.changed(TICK_S)
+
+    async def run(self) -> None:
+        """Tick for ever: deadlines and the self-fence need steps even when nothing arrives."""
+        while True:
+            self.poke()
+            await asyncio.sleep(TICK_S)
