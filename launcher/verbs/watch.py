@@ -101,14 +101,16 @@ class Watch:
             time.sleep(POLL_S)
 
     def step(self) -> None:
-        """Ask every known box once, at the same time, and show."""
+        """Ask every known box and those they name, each once, at the same time; then show."""
         port = self.first[0][1]
         wanted = dict(self.first)
-        for seen in self.boxes:
-            for lan in members(seen):
-                wanted.setdefault(lan, port)
+        wanted.update((lan, port) for seen in self.boxes for lan in members(seen) if lan not in wanted)
+        answers: list[Seen] = []
         with ThreadPoolExecutor(max_workers=16) as pool:
-            answers = list(pool.map(lambda item: ask(*item), wanted.items()))
+            while wanted:
+                answers += pool.map(lambda item: ask(*item), wanted.items())
+                known = {seen.lan for seen in answers} | {next(iter(members(seen)), "") for seen in answers}
+                wanted = {lan: port for seen in answers for lan in members(seen) if lan not in known}
         self.boxes = distinct(answers)
         self.show()
 
