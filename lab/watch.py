@@ -12,11 +12,13 @@ from typing import Any
 
 from core.refusal import Refusal, Refusals
 from core.units import show_seconds
+from lab import processes
 from lab.providers import process
 from lab.state import Box, Lab
 
 Say = Callable[[str], None]
 POLL_S = 0.3
+RESTARTS = 4  # so many are given to a kit before `up` gives up on it
 # How the kit prints a Refusal.
 TOLD = re.compile(r"^glm53: (.+?): seen (.*); expected (.*?)\. (.*)$", re.MULTILINE)
 
@@ -78,11 +80,17 @@ def until_all_healthy(lab: Lab, deadline_s: float, say: Say, started: float | No
         if all(now.healthy for now in lines):
             return time.monotonic() - begin
         refused = [box for box in lab.boxes if process.kept(box).state == "refused"]
-        if refused:
-            raise refusals(refused)
+        if refused:  # the others may be about to say the same
+            processes.wait_until(lambda: all(not process.kept(box).alive for box in lab.boxes), 2)
+            raise refusals([box for box in lab.boxes if process.kept(box).state == "refused"])
         gone = [box for box in lab.boxes if process.kept(box).state in ("stopped", "keeper gone")]
         if gone:
             raise Refusal("lab", f"{gone[0].name} ended", "a box that serves", f"./glm53 lab logs {gone[0].name}")
+        falling = [box for box in lab.boxes if process.kept(box).restarts > RESTARTS]
+        if falling:
+            words = (falling[0].path / "kit.log").read_text(errors="replace").strip().splitlines()
+            seen = f"{falling[0].name} ended {RESTARTS + 1} times ({words[-1] if words else 'without a word'})"
+            raise Refusal("lab", seen, "a kit that stays", f"./glm53 lab up --keep, lab logs {falling[0].name}")
         if time.monotonic() - begin > deadline_s:
             raise Refusal(
                 "lab",
