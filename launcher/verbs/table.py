@@ -40,6 +40,11 @@ VERBS = (
         "A cluster of real vLLM on this machine: up, status, logs, exec, kill, pause, resume, down",
     ),
     Verb(
+        "patches",
+        "launcher.verbs.patches",
+        "check, apply, remove or list the patches on an unpacked vLLM",
+    ),
+    Verb(
         "lock",
         "launcher.verbs.lock",
         "Regenerate locks/ from pyproject.toml; --check verifies them for aarch64",

@@ -1,0 +1,49 @@
+"""`./glm53 patches check|apply|remove|list [TREE]`: how the patches stand on an unpacked vLLM.
+
+TREE is a folder that holds vllm/ (a site-packages, an unpacked wheel). Exit 0: every patch has a known state;
+1: drift, nothing was written; 2: the arguments are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from core.refusal import Refusal
+from image.patches import PATCHES
+from image.patching import Tree, changes, check, write
+from image.report import as_dict, catalogue, table
+
+
+def run(arguments: list[str]) -> int:
+    """Exit status of the verb."""
+    parser = argparse.ArgumentParser(prog="glm53 patches", description=__doc__)
+    parser.add_argument("action", choices=("check", "apply", "remove", "list"))
+    parser.add_argument("tree", nargs="?", help="a folder that holds vllm/")
+    parser.add_argument("--json", action="store_true", help="states as JSON")
+    options = parser.parse_args(arguments)
+    if options.action == "list":
+        print("\n".join(catalogue(PATCHES)))
+        return 0
+    if options.tree is None:
+        raise Refusal("TREE", "nothing", "a folder that holds vllm/", "./glm53 patches check TREE")
+    folder = Path(options.tree)
+    if not folder.is_dir():
+        raise Refusal("TREE", options.tree, "an existing folder that holds vllm/", "./glm53 patches check TREE")
+    if not ((folder / "vllm").is_dir() or (folder / "flashinfer").is_dir()):
+        cure = f"./glm53 patches {options.action} {folder.parent}" if folder.name == "vllm" else "Name site-packages."
+        raise Refusal("TREE", str(folder), "a folder that holds vllm/ or flashinfer/", cure)
+    tree = Tree(folder)
+    report = check(tree, PATCHES)
+    if options.action != "check" and not report.drifted:
+        result = changes(tree, report, remove=options.action == "remove")
+        write(tree, result)
+        report = check(Tree(folder), PATCHES)
+        print(f"{len(result)} files {'restored' if options.action == 'remove' else 'written'}")
+    print(json.dumps(as_dict(report), indent=2) if options.json else "\n".join(table(report)))
+    if report.drifted:
+        names = ", ".join(verdict.patch.name for verdict in report.drifted)
+        print(f"drift: {names}; nothing was written. How to re-cut a patch: docs/rebasing.md")
+        return 1
+    return 0
