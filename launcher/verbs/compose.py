@@ -72,7 +72,7 @@ def chosen(line: CommandLine, on: tuple[Overlay, ...], seen: Surroundings) -> di
     """Variables that the command line decides: which overlays are on, and whether none is meant."""
     sources = json.loads(seen.environ["GLM53_SOURCES"])
     environ = {"GLM53_OVERLAYS": ",".join(overlay.name for overlay in on)}
-    if line.stock:
+    if not on:  # --stock, or the last overlay left out: meant so
         environ["ALLOW_STOCK"] = "1"
         sources["ALLOW_STOCK"] = "shell"
     if on:
