@@ -7,11 +7,15 @@ write stops the other's reading), and an abnormal end (a reset on one side is a 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from typing import cast
 
 # Kept of a client's request while there is no engine; the rest waits in the kernel.
 HELD_BYTES = 64 * 1024
+# SO_LINGER of 0 s: close() sends a reset, where it would otherwise send an orderly end.
+RESET = struct.pack("ii", 1, 0)
 
 
 class Side(asyncio.Protocol):
@@ -87,6 +91,9 @@ class Side(asyncio.Protocol):
     def abort(self) -> None:
         """End at once, with a reset: what was half sent must not look whole."""
         if self.transport is not None:
+            sock = self.transport.get_extra_info("socket")
+            if sock.fileno() >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             self.transport.abort()
 
 
