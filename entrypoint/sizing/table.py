@@ -44,6 +44,25 @@ GB10: Mapping[int, Tuned] = {
     6: Tuned(26 * GIB, 524288, 64, 32, 32, 16384, 1792, "19.3,0.50,0.40", "19.3,0.50,0.40"),
 }
 
+
+@dataclass(frozen=True)
+class Lost:
+    """A configuration reported to have lost a box; what is at least as large is not better. Sizes in bytes."""
+
+    tp: int
+    kv_bytes: int
+    batch_tokens: int
+    what: str
+
+
+LOST = (
+    Lost(4, 28 * GIB, 1, "28 GiB at TP=4 lost a worker under eight long requests"),
+    Lost(3, 26 * GIB, 1, "26 GiB at TP=3 lost rank 0 in graph capture"),
+    Lost(2, 8 * GIB, 16384, "8 GiB with 16384 tokens a step at TP=2 lost a worker in prefill"),
+)
+# Those boxes had 121.6 GiB; a report says nothing about a box that is clearly larger.
+LOST_ON = 124 * GIB
+
 # The original caps one prompt's share of a step at this; ours is the nearest multiple of the effective block.
 ORIGINAL_PREFILL_CAP = 2304
 # What the throughput profile does beside more sequences: the pool drops toward this where it is larger,
@@ -55,3 +74,6 @@ THROUGHPUT_PREFILL = 2
 GRAPH_CEILING = 512
 # Drafted tokens per step; DFlash2 was trained for exactly 7.
 SPEC_TOKENS: Mapping[str, int] = {"dflash": 7, "mtp": 4, "none": 0}
+# Names of the overlays that change the numbers.
+RECOVERSSM = "recoverssm"
+DRAFTER_POOL = ("drafter-pool", "drafter_pool", "fixes")

@@ -1,0 +1,232 @@
+"""The checkpoint's facts (model.toml) as types, bytes by part and rank, and a comparison with the real files.
+
+Bytes are of what a rank holds once loaded, before overlays convert anything. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from core.row import Row
+
+FILE = Path(__file__).resolve().parent / "model.toml"
+BF16 = 2
+
+
+@dataclass(frozen=True)
+class Model:
+    """model.toml with its few derived counts. `facts` is the file as parsed."""
+
+    facts: Mapping[str, Any]
+
+    def __getitem__(self, path: str) -> Any:
+        """A fact by dotted path: `model["target.moe.experts"]`. KeyError for what the file lacks."""
+        value: Any = self.facts
+        for part in path.split("."):
+            value = value[part]
+        return value
+
+    @property
+    def layers(self) -> int:
+        """Layers of the target without the MTP layer."""
+        return int(self["target.layers_kda"] + self["target.layers_mla"])
+
+    def padded(self, tp: int) -> bool:
+        """True where heads do not divide by `tp` and the checkpoint must be zero-padded."""
+        return bool(self["target.kda.heads"] % tp)
+
+    def heads(self, tp: int) -> int:
+        """Heads of MLA and KDA after padding for `tp`."""
+        return int(self["padding.heads"] if self.padded(tp) else self["target.kda.heads"])
+
+    def expert_width(self, tp: int) -> int:
+        """Inner width of an expert after padding for `tp`."""
+        return int(self["padding.width"] if self.padded(tp) else self["target.moe.width"])
+
+    def vocabulary(self, tp: int) -> int:
+        """Rows of embedding and head after padding for `tp`."""
+        multiple = self["padding.vocabulary_multiple"] * tp if self.padded(tp) else 1
+        return int(-(-self["target.vocabulary"] // multiple) * multiple)
+
+    def drafter_heads(self, tp: int) -> tuple[int, int]:
+        """(query heads, key-value heads) of the drafter after padding for `tp`."""
+        table = self["padding.drafter"]
+        source = table[str(tp)] if str(tp) in table else self["drafter"]
+        return int(source["heads"]), int(source["kv_heads"])
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the weights: total bytes over all ranks and the bytes one rank holds."""
+
+    name: str
+    total: int
+    rank: int
+
+
+@cache
+def load() -> Model:
+    """The facts of this kit's checkpoint."""
+    return Model(tomllib.loads(FILE.read_text()))
+
+
+def weights(model: Model, tp: int, spec: str = "dflash", *, padded: bool | None = None) -> tuple[Part, ...]:
+    """Bytes by part at `tp` with `spec` (dflash, mtp or none) as the drafter.
+
+    Shapes give the sizes; replicated parts count whole on each rank. `padded=False` gives what lies on disk.
+    """
+    pad = model.padded(tp) if padded is None else padded
+    by = tp if pad else 1  # shapes of the padded or of the original checkpoint
+    hidden = model["target.hidden"]
+    mla, kda, moe = model["target.mla"], model["target.kda"], model["target.moe"]
+    heads, width, vocabulary = model.heads(by), model.expert_width(by), model.vocabulary(by)
+    moe_layers = model.layers - model["target.layers_dense"]
+
+    wide = heads * kda["width"]
+    kda_split = 4 * wide * hidden + heads * hidden + 2 * wide * kda["width"] + 3 * wide * kda["kernel"]
+    kda_whole = 2 * kda["width"] * hidden
+    mla_split = (
+        heads * mla["qk_width"] * mla["q_rank"]
+        + heads * (mla["qk_width"] + mla["v_width"]) * mla["kv_rank"]
+        + heads * mla["v_width"] * hidden
+    )
+    mla_whole = (mla["q_rank"] + mla["kv_rank"]) * hidden
+    index = model["target.indexer"]
+    index_whole = index["heads"] * index["width"] * mla["q_rank"] + (2 * index["width"] + index["heads"]) * hidden
+    expert = 3 * width * hidden
+    routed = moe["experts"] * expert
+
+    parts = [
+        _part("routed experts (NVFP4)", moe_layers * routed * moe["bytes_per_parameter"], 0, tp),
+        _part("KDA layers (BF16)", BF16 * 34 * kda_split, BF16 * 34 * kda_whole, tp),
+        _part("MLA layers and indexer (BF16)", BF16 * 11 * mla_split, BF16 * 11 * (mla_whole + index_whole), tp),
+        _part("shared experts (BF16)", BF16 * moe_layers * moe["shared"] * expert, 0, tp),
+        _part("dense MLP (BF16)", BF16 * model["target.layers_dense"] * 3 * moe["dense_width"] * hidden, 0, tp),
+        _part("embedding and head (BF16)", BF16 * 2 * vocabulary * hidden, 0, tp),
+        _part("router, norms, streams", 4 * model.layers * (moe["experts"] + 24 * 4 + 8) * hidden, 0, 1),
+        _vision(model, tp),
+    ]
+    if spec == "mtp":
+        layer = routed + expert + mla_split + mla_whole + 2 * hidden * hidden
+        parts.append(_part("MTP layer (BF16)", model["target.mtp.bytes_per_parameter"] * layer, 0, tp))
+    if spec == "dflash":
+        parts.append(_drafter(model, tp))
+    return tuple(parts)
+
+
+def disk(model: Model) -> int:
+    """Bytes the target should take on disk by its shapes, MTP layer included."""
+    return sum(part.total for part in weights(model, 1, "mtp", padded=False))
+
+
+def compare(model: Model, folder: Path) -> tuple[Row, ...]:
+    """Rows about the real files in `folder`: fields that differ from model.toml, size, known packs.
+
+    Reads config.json and model.safetensors.index.json; a missing or unreadable one is a row, not an error.
+    """
+    rows = [*_compare_config(model, folder), *_compare_index(model, folder), *_known_pack(model, folder)]
+    return tuple(rows) or (Row("checkpoint", "ok", f"{folder.name} agrees with model.toml"),)
+
+
+def _part(name: str, split: float, whole: float, tp: int) -> Part:
+    return Part(name, round(split + whole), round(split / tp + whole))
+
+
+def _vision(model: Model, tp: int) -> Part:
+    held = model["target.vision.bytes"]
+    return _part("vision tower", 0, held, tp) if model.padded(tp) else _part("vision tower", held, 0, tp)
+
+
+def _drafter(model: Model, tp: int) -> Part:
+    heads, _ = model.drafter_heads(tp)
+    grown = heads / model["drafter.heads"]  # only its attention grows; taken for all of it, on the safe side
+    return _part("drafter (BF16)", model["drafter.disk_gib"] * 1024**3 * grown, 0, tp)
+
+
+# config.json's own names for what model.toml calls otherwise; looked up in the file and in its text_config.
+CONFIG_NAMES = {
+    "hidden_size": "target.hidden",
+    "vocab_size": "target.vocabulary",
+    "n_routed_experts": "target.moe.experts",
+    "num_experts_per_tok": "target.moe.active",
+    "n_shared_experts": "target.moe.shared",
+    "moe_intermediate_size": "target.moe.width",
+    "intermediate_size": "target.moe.dense_width",
+    "first_k_dense_replace": "target.layers_dense",
+    "num_attention_heads": "target.mla.heads",
+    "q_lora_rank": "target.mla.q_rank",
+    "kv_lora_rank": "target.mla.kv_rank",
+    "qk_nope_head_dim": "target.mla.qk_width",
+    "v_head_dim": "target.mla.v_width",
+    "linear_num_heads": "target.kda.heads",
+    "linear_head_dim": "target.kda.width",
+    "linear_conv_kernel_dim": "target.kda.kernel",
+    "index_n_heads": "target.indexer.heads",
+    "index_head_dim": "target.indexer.width",
+    "index_kpool": "target.indexer.pool",
+    "index_topk": "target.indexer.top_k",
+}
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in `path`, or None when it is missing, unreadable or no JSON object."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _compare_config(model: Model, folder: Path) -> list[Row]:
+    config = read_json(folder / "config.json")
+    if config is None:
+        return [Row("checkpoint config", "WARN", f"no readable config.json in {folder}", "the checkpoint's own")]
+    text = {**config, **(config.get("text_config") or {})}
+    original = text.get("tp_pad_orig") or {}
+    rows = []
+    for name, path in CONFIG_NAMES.items():
+        seen, expected = original.get(name, text.get(name)), model[path]
+        if seen is not None and seen != expected:
+            cure = "the plan counts with model.toml; correct it there when the file is right"
+            rows.append(Row(f"checkpoint {name}", "WARN", str(seen), str(expected), cure))
+    architecture = (config.get("architectures") or [None])[0]
+    if architecture != model["target.architecture"]:
+        rows.append(Row("checkpoint architecture", "WARN", str(architecture), model["target.architecture"]))
+    return rows
+
+
+def _compare_index(model: Model, folder: Path) -> list[Row]:
+    index = read_json(folder / "model.safetensors.index.json")
+    if index is None:
+        return [Row("checkpoint index", "WARN", f"no readable model.safetensors.index.json in {folder}")]
+    rows = []
+    names = sorted(set((index.get("weight_map") or {}).values()))
+    missing = [name for name in names if not (folder / name).exists()]
+    if missing:
+        seen = f"{len(missing)} of {len(names)} files missing, first {missing[0]}"
+        rows.append(Row("checkpoint files", "FAIL", seen, "every file of the index", "finish the download"))
+    total = (index.get("metadata") or {}).get("total_size")
+    if isinstance(total, int) and abs(total - disk(model)) > 0.05 * disk(model):
+        expected = f"{disk(model) / 1024**3:.1f} GiB by the shapes of model.toml"
+        rows.append(Row("checkpoint bytes", "WARN", f"{total / 1024**3:.1f} GiB", expected))
+    return rows
+
+
+def _known_pack(model: Model, folder: Path) -> list[Row]:
+    files = [folder / "config.json", folder / "model.safetensors.index.json"]
+    digests = {hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
+    config = read_json(files[0]) or {}
+    text = f"{folder.resolve()} {config.get('_name_or_path', '')}"
+    for pack in model["pack"]:
+        if digests & set(pack["sha256"]) or pack["tell"].lower() in text.lower():
+            level: Any = "info" if pack["verdict"] == "good" else "WARN"
+            cure = "" if level == "info" else f"use {model['target.name']}"
+            return [Row("checkpoint pack", level, f"{pack['name']}: {pack['why']}", cure=cure)]
+    return []
