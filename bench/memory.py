@@ -43,7 +43,7 @@ def main() -> None:
 
 def of_box(lab: Lab, box: Box) -> dict[str, float | int]:
     """Processes of the kit in the box and their memory in MiB, as if alone and as shared with what runs now."""
-    kits = [p for p in process.inside(lab, box) if "entrypoint" in p.title and "vllm" not in p.title.lower()]
+    kits = [p for p in process.inside(lab, box) if any(words in p.title for words in process.KIT_TITLES)]
     alone, measured = together([p.pid for p in kits])
     return {
         "processes": len(kits),

@@ -24,6 +24,8 @@ from lab.state import Box, Lab
 from launcher.paths import ROOT
 
 What = Literal["kit", "engine", "worker", "box"]
+# The kit itself, then its helper that outlives it to end the engine.
+KIT_TITLES = (" -m entrypoint", "entrypoint/supervise/guard.py")
 KEEPER = ROOT / "lab" / "keeper.py"
 PROBE = (
     "unshare", "--user", "--map-root-user", "--pid", "--mount", "--uts", "--ipc", "--fork", "--mount-proc",
@@ -158,7 +160,7 @@ def find(lab: Lab, box: Box, what: What) -> list[Process]:
     if what == "box":
         return everything(lab, box)
     family = inside(lab, box)
-    kits = [process for process in family if " -m entrypoint" in process.title]
+    kits = [process for process in family if any(words in process.title for words in KIT_TITLES)]
     if what == "kit":
         return kits[:1]
     engine = [process for process in family if process not in kits]
