@@ -39,14 +39,21 @@ class Host:
     image: bool
 
 
+def look_at_tools(environ: Mapping[str, str]) -> Host:
+    """Only what judge_tools needs: `down` or `logs` must not ask the daemon four questions first."""
+    docker = shutil.which("docker", path=environ.get("PATH"))
+    if docker is None:
+        return Host(None, None, "", (), False, None, False)
+    status, out, _ = _ask(environ, "compose", "version", "--short")
+    return Host(docker, out.strip() if status == 0 else None, "", (), False, None, False)
+
+
 def look(image: str, environ: Mapping[str, str], root: Path = Path("/")) -> Host:
     """Ask docker and the file system; takes as long as docker does, at most ANSWER_S a question."""
-    docker = shutil.which("docker", path=environ.get("PATH"))
-    infiniband = (root / "dev/infiniband").is_dir()
+    tools = look_at_tools(environ)
+    docker, compose, infiniband = tools.docker, tools.compose, (root / "dev/infiniband").is_dir()
     if docker is None:
-        return Host(None, None, "", (), infiniband, None, False)
-    status, out, _ = _ask(environ, "compose", "version", "--short")
-    compose = out.strip() if status == 0 else None
+        return tools
     status, out, error = _ask(environ, "info", "--format", "{{json .Runtimes}}")
     if status != 0:
         return Host(docker, compose, _first(error) or f"exit {status}", (), infiniband, None, False)

@@ -18,7 +18,7 @@ from experimental.overlays import Overlay, read_all, select
 from launcher.checkpoints import DRAFTER, MODEL, locate
 from launcher.commandline import CommandLine, split
 from launcher.generate import COMMON, COMPOSE, OVERLAYS
-from launcher.host import Host, judge, judge_tools, look
+from launcher.host import Host, judge, judge_tools, look, look_at_tools
 from launcher.paths import ROOT
 from launcher.surroundings import Surroundings, dotenv_file, survey
 
@@ -41,10 +41,10 @@ def run(arguments: list[str]) -> int:
     seen = _survey(line, overlays, dotenv)
     environ = {**seen.environ, **chosen(line, on, seen)}
     image = str(seen.settings["IMAGE"])
-    host = look(image, environ)
-    refused(judge_tools(host))
     if line.starts:
-        environ.update(ready(seen.settings, host, image, environ))
+        environ.update(ready(seen.settings, look(image, environ), image, environ))
+    else:
+        refused(judge_tools(look_at_tools(environ)))
     command = [*compose_command(line, on, seen.settings, dotenv), *line.options, line.verb, *line.rest]
     sys.stdout.flush()
     try:
