@@ -13,7 +13,7 @@ from entrypoint.sizing.fit import Choice, Fixed
 
 Get = Callable[[str, Any], Any]
 GPU_CEILING = 0.88
-MOE_OVERLAYS = ("megamoe", "moe-decode", "moe-prefill", "moe_prefill")
+MOE_OVERLAYS = ("megamoe", "moe_decode", "moe_prefill")
 TIGHT = "or set ALLOW_TIGHT=1 to start all the same"
 
 

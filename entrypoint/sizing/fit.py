@@ -190,5 +190,7 @@ def largest(
 
 def smallest_pin(first: Choice, fixed: Fixed, set_by_user: Mapping[str, object]) -> int:
     """The smallest pin, in whole steps, that holds one request as short as sizing may go."""
-    shortest = first if "MAX_MODEL_LEN" in set_by_user else replace(first, max_len=min(first.max_len, SMALLEST_LEN))
-    return -(-pin_for(fixed.model, shortest.shape(fixed)) // PIN_STEP) * PIN_STEP
+    small = replace(first, pin=0)
+    if "MAX_MODEL_LEN" not in set_by_user and not asks_more(small, fixed, set_by_user):
+        small = replace(small, max_len=SMALLEST_LEN)
+    return -(-pin_for(fixed.model, small.shape(fixed)) // PIN_STEP) * PIN_STEP

@@ -20,7 +20,8 @@ VALUES: dict[str, tuple[Any, str]] = {
 
 
 def pool(model: Model, tp: int, pin: int, max_len: int) -> Pool:
-    """The pool of the tiny model: K and V of every layer, nothing else."""
+    """The pool of the tiny model: K and V of every layer, nothing else. The CPU engine takes whole GiB only."""
+    pin = max(1, pin // GIB) * GIB
     facts = model["lab"]
     per_layer = facts["block"] * 2 * (facts["kv_heads"] // tp) * facts["width"] * facts["bytes"]
     per_block = int(facts["layers"] * per_layer)

@@ -92,7 +92,7 @@ def _memory(choice: Choice, fixed: Fixed, budgets: Sequence[Budget]) -> list[Row
     rule = coarse_rule(fixed.tp, choice.pin)
     if rule > total:
         seen = f"182/TP + pin + 30 = {rule / GIB:.0f} GiB, the box has {total / GIB:.1f}"
-        rows.append(Row("rule of thumb", "info", seen, "the budget decides; the rule always warns at TP=2"))
+        rows.append(Row("rule of thumb", "info", seen, "the budget decides: the rule speaks up at TP=2, which serves"))
     return rows
 
 
@@ -126,7 +126,7 @@ def _prefill(choice: Choice, block: int) -> list[Row]:
         ]
     if choice.cap != table.ORIGINAL_PREFILL_CAP:
         seen = f"{choice.cap} ({choice.cap // block} x the effective block)"
-        return [Row(name, "info", seen, f"the original uses {table.ORIGINAL_PREFILL_CAP} at every TP size")]
+        return [Row(name, "info", seen, f"the original takes {table.ORIGINAL_PREFILL_CAP} at every TP size")]
     return []
 
 

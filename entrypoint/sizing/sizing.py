@@ -108,7 +108,7 @@ def _gb10(boxes: Sequence[BoxMemory], settings: Settings, overlays: Sequence[str
 
     total = min((box.total_bytes for box in boxes), default=GB10_MEMORY)
     fixed = _fixed(reader, tp, model, overlays)
-    first, block = _start(reader, fixed)
+    first, block = _start(reader, fixed, through=reader.get("PROFILE", "latency") == "throughput")
     checks.shape(first, fixed, block, reader.get)
     set_by_user = reader.chosen(*fit.AXES, "LONG_PREFILL_TOKEN_THRESHOLD", "DECODE_RESERVE_TOKENS")
     choice = fit.find(first, fixed, set_by_user, block, total, tight=tight)
@@ -116,7 +116,7 @@ def _gb10(boxes: Sequence[BoxMemory], settings: Settings, overlays: Sequence[str
         raise _does_not_fit(first, fixed, set_by_user, block, total)
     budgets = tuple(choice.budget(fixed, total, role) for role in ROLES)
     pool = choice.pool(fixed)
-    rows = (*danger_rows, *rows_of(boxes, first, choice, fixed, block, pool, budgets))
+    rows = (*danger_rows, *rows_of(boxes, first, choice, fixed, block, pool, budgets), *_profile(reader, fixed, choice))
     return Sizing(tp, _values(reader, first, choice, fixed, block), rows, block, pool, budgets)
 
 
@@ -141,10 +141,9 @@ def _fixed(reader: _Reader, tp: int, model: facts.Model, overlays: Sequence[str]
     )
 
 
-def _start(reader: _Reader, fixed: fit.Fixed) -> tuple[fit.Choice, int]:
-    """The values to start from (tuned, or as set), and the effective block."""
+def _start(reader: _Reader, fixed: fit.Fixed, *, through: bool) -> tuple[fit.Choice, int]:
+    """The values to start from (tuned, or as set), and the effective block; `through` is the throughput profile."""
     tuned = table.GB10[fixed.tp]
-    through = reader.get("PROFILE", "latency") == "throughput"
     seqs = tuned.seqs if fixed.recoverssm else tuned.seqs_pool if fixed.drafter_pool else tuned.seqs_stock
     pin = min(tuned.kv_bytes, table.THROUGHPUT_KV_BYTES) if through else tuned.kv_bytes
     requested = reader.get("BLOCK_SIZE", tuned.block)
@@ -166,6 +165,18 @@ def _start(reader: _Reader, fixed: fit.Fixed) -> tuple[fit.Choice, int]:
     return choice, block
 
 
+def _profile(reader: _Reader, fixed: fit.Fixed, choice: fit.Choice) -> tuple[Row, ...]:
+    """What the throughput profile costs beside the latency profile."""
+    if reader.get("PROFILE", "latency") != "throughput":
+        return ()
+    latency, _ = _start(reader, fixed, through=False)
+    longer = choice.cap / latency.cap
+    seen = f"throughput: {choice.seqs} at once (latency {latency.seqs}), pool {show_size(choice.pin)} "
+    seen += f"({show_size(latency.pin)}), one prompt's share {choice.cap} ({latency.cap})"
+    cost = f"costs: a short request may wait {longer:g} x as long behind a long prompt, fewer tokens stay cached"
+    return (Row("PROFILE", "info", seen, cost),)
+
+
 def _values(reader: _Reader, first: fit.Choice, choice: fit.Choice, fixed: fit.Fixed, block: int) -> dict[str, Value]:
     tuned = table.GB10[fixed.tp]
 
@@ -179,7 +190,11 @@ def _values(reader: _Reader, first: fit.Choice, choice: fit.Choice, fixed: fit.F
         "MAX_MODEL_LEN": reader.value("MAX_MODEL_LEN", choice.max_len, why("max_len")),
         "MAX_NUM_SEQS": reader.value("MAX_NUM_SEQS", choice.seqs, why("seqs")),
         "MAX_NUM_BATCHED_TOKENS": reader.value("MAX_NUM_BATCHED_TOKENS", choice.batch, why("batch")),
-        "BLOCK_SIZE": reader.value("BLOCK_SIZE", choice.requested_block, f"vLLM lifts it to {block}"),
+        "BLOCK_SIZE": reader.value(
+            "BLOCK_SIZE",
+            choice.requested_block,
+            f"vLLM lifts it to {block}" if block != choice.requested_block else "effective as it is: a KDA state fits",
+        ),
         "LONG_PREFILL_TOKEN_THRESHOLD": reader.value("LONG_PREFILL_TOKEN_THRESHOLD", choice.cap, cap),
         "GPU_MEM_UTIL": reader.value("GPU_MEM_UTIL", checks.GPU_CEILING, "a ceiling only: the pool is pinned"),
         "CUDA_GRAPHS": reader.value("CUDA_GRAPHS", True, "faster decode"),

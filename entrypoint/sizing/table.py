@@ -76,4 +76,4 @@ GRAPH_CEILING = 512
 SPEC_TOKENS: Mapping[str, int] = {"dflash": 7, "mtp": 4, "none": 0}
 # Names of the overlays that change the numbers.
 RECOVERSSM = "recoverssm"
-DRAFTER_POOL = ("drafter-pool", "drafter_pool", "fixes")
+DRAFTER_POOL = ("drafter_pool", "drafter-pool", "fixes")

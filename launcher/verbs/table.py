@@ -35,6 +35,11 @@ VERBS = (
         "Write KNOBS.md, .env.example and the compose environment from the knobs; check compares them",
     ),
     Verb(
+        "plan",
+        "launcher.verbs.plan",
+        "What would be launched and whether it fits: budget, knobs, overlays, argv; --json, --diff A B",
+    ),
+    Verb(
         "lab",
         "launcher.verbs.lab",
         "A cluster of real vLLM on this machine: up, status, logs, exec, kill, pause, resume, down",

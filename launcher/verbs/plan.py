@@ -1,0 +1,149 @@
+"""`./glm53 plan`: what would be launched, and whether it fits; touches no Docker, GPU or network.
+
+Settings are those of compose/.env and the shell; --set and --tp win over both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import model as facts
+from core import lint
+from core.refusal import Refusal, Refusals
+from core.registry import registry
+from core.row import Row
+from core.settings import Settings, Source, resolve
+from entrypoint.sizing import BoxMemory
+from entrypoint.sizing.document import differences, document
+from entrypoint.sizing.padding import unpadded
+from entrypoint.sizing.text import difference_text, plan_text
+from experimental.overlays import Overlay, read_all, select
+from launcher.paths import ROOT
+from launcher.surroundings import dotenv_file, merge, read_dotenv
+
+
+def run(arguments: list[str]) -> int:
+    """Exit status: 0 for a plan, 1 when --diff finds a difference; refusals are raised."""
+    options = _parser().parse_args(arguments)
+    if options.diff:
+        return _diff(Path(options.diff[0]), Path(options.diff[1]))
+    plan = _plan(options)
+    if options.json:
+        print(json.dumps(plan, indent=1))
+    else:
+        sys.stdout.write(plan_text(plan, brief=options.brief))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="glm53 plan", description=__doc__)
+    parser.add_argument("--tp", help="2, 3, 4, 6, RING3 or RING4 (as --set TP=...)")
+    parser.add_argument("--box", action="append", default=[], metavar="FACTS.json", help="a box's facts; repeatable")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a knob; repeatable")
+    parser.add_argument("--model", metavar="DIR", help="compare this checkpoint with model.toml")
+    parser.add_argument("--stock", action="store_true", help="no overlays")
+    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave an overlay out")
+    parser.add_argument("--with", action="append", default=[], metavar="NAME", dest="wanted", help="put one on")
+    parser.add_argument("--brief", action="store_true", help="budget, numbers and rows only")
+    parser.add_argument("--json", action="store_true", help="the plan as docs/plan.schema.json describes it")
+    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="compare two plans written with --json")
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> dict[str, Any]:
+    every = read_all(ROOT / "experimental")
+    on = () if options.stock else select(every, without=_names(options.without), wanted=_names(options.wanted))
+    settings = _settings(options, on)
+    boxes = [_box(Path(name)) for name in options.box]
+    rows = _checkpoint(settings, options.model)
+    return document(settings, boxes, [_overlay(overlay, settings) for overlay in on], rows)
+
+
+def _names(texts: list[str]) -> list[str]:
+    return [name for text in texts for name in text.split(",")]
+
+
+def _settings(options: argparse.Namespace, on: tuple[Overlay, ...]) -> Settings:
+    knobs = registry()
+    typed = dict(_pair(text) for text in options.set)
+    if options.tp:
+        typed["TP"] = options.tp
+    strange = lint.unknown(typed, {*knobs})
+    if strange:
+        raise Refusals(tuple(strange))
+    shell = {**os.environ, **typed}
+    merged, sources = merge(read_dotenv(dotenv_file(ROOT), os.environ), shell, knobs)
+    merged["GLM53_OVERLAYS"] = ",".join(overlay.name for overlay in on)
+    if not on:  # as ./glm53 --stock does
+        merged["ALLOW_STOCK"], sources["ALLOW_STOCK"] = "1", "shell"
+    overlay: Source = "overlay"
+    return resolve(knobs, merged, {**sources, "GLM53_OVERLAYS": overlay})
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise Refusal("--set", text, "NAME=VALUE", "./glm53 plan --set KV_CACHE_MEMORY=20GiB")
+    return name, value
+
+
+def _box(path: Path) -> BoxMemory:
+    """A box from its facts as JSON: those of preflight/facts, a member's /member.json, or just the two numbers."""
+    seen = _read(path, "--box")
+    inner = seen.get("facts") if isinstance(seen.get("facts"), dict) else seen
+    memory = inner.get("memory") if isinstance(inner, dict) else None
+    total = memory.get("total") if isinstance(memory, dict) else None
+    if not isinstance(memory, dict) or not isinstance(total, int) or isinstance(total, bool) or total < 1:
+        expected = '{"hostname": ..., "memory": {"total": BYTES, "available": BYTES}}'
+        raise Refusal("--box", str(path), expected, f"Correct {path}.")
+    available = memory.get("available")
+    name = str(inner.get("hostname") or path.stem) if isinstance(inner, dict) else path.stem
+    return BoxMemory(name, total, available if isinstance(available, int) else 0)
+
+
+def _read(path: Path, option: str) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise Refusal(option, f"{path}: {error}", "a file with a JSON object", f"ls -l {path}") from None
+    if not isinstance(value, dict):
+        raise Refusal(option, f"{path}: {type(value).__name__}", "a JSON object", f"Correct {path}.")
+    return value
+
+
+def _overlay(overlay: Overlay, settings: Settings) -> dict[str, Any]:
+    environment: Mapping[str, str] = dict(overlay.environment)
+    if overlay.switch:
+        environment = {overlay.switch: "1", **environment}
+    return {
+        "name": overlay.name,
+        "summary": overlay.summary,
+        "mounts": [{"source": mount.source, "target": mount.target} for mount in overlay.mounts],
+        "environment": {name: os.environ.get(name, value) for name, value in environment.items()},
+        "verified": list(overlay.verified),
+        "cost": overlay.cost,
+    }
+
+
+def _checkpoint(settings: Settings, named: str | None) -> tuple[Row, ...]:
+    """Rows about the real files, where they lie on this box."""
+    folder = Path(named or str(settings["MODEL_HOST_DIR"]))
+    if not folder.is_dir():
+        if named:
+            raise Refusal("--model", named, "a checkpoint's directory", f"ls -l {named}")
+        return ()
+    refusal = unpadded(facts.read_json(folder / "config.json") or {}, str(settings["TP"]), folder)
+    padded = [Row(refusal.setting, "FAIL", refusal.seen, refusal.expected, refusal.cure)] if refusal else []
+    return (*padded, *facts.compare(facts.load(), folder))
+
+
+def _diff(mine: Path, theirs: Path) -> int:
+    changes = differences(_read(mine, "--diff"), _read(theirs, "--diff"))
+    sys.stdout.write(difference_text(changes, (str(mine), str(theirs))))
+    return 1 if changes else 0

@@ -1,0 +1,137 @@
+"""`./glm53 plan`: a document with a published schema, the same hash as on the boxes, a page of 80 columns."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import jsonschema
+import pytest
+
+from core.registry import registry
+from core.settings import resolve
+from core.units import GIB
+from entrypoint.sizing import BoxMemory
+from entrypoint.sizing.document import differences, document
+from entrypoint.sizing.text import plan_text
+from entrypoint.stages.compose import sized_plan
+
+ROOT = Path(__file__).resolve().parents[3]
+SCHEMA = json.loads((ROOT / "docs" / "plan.schema.json").read_text())
+OVERLAY = {
+    "name": "recoverssm", "summary": "one KDA state a request", "mounts": [{"source": "a", "target": "/b"}],
+    "environment": {"X": "1"}, "verified": ["cpu"], "cost": "",
+}  # fmt: skip
+
+
+def plan(environ: dict[str, str], overlays: tuple[dict[str, Any], ...] = (OVERLAY,)) -> dict[str, Any]:
+    return document(resolve(registry(), environ), [BoxMemory("one", round(121.6 * GIB))], overlays)
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The verb on a bare host: no site-packages, nothing of our environment."""
+    return subprocess.run(
+        [sys.executable, "-S", "glm53", "plan", *arguments],
+        cwd=ROOT, env={"PATH": os.environ["PATH"], **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("tp", ["2", "3", "4", "6", "RING3", "RING4"])
+def test_the_document_keeps_its_published_schema(tp: str) -> None:
+    for more in (
+        {},
+        {"SPEC_METHOD": "mtp"},
+        {"SPEC_METHOD": "none", "CUDA_GRAPHS": "0"},
+        {"ENGINE_PROFILE": "lab-cpu"},
+    ):
+        jsonschema.validate(json.loads(json.dumps(plan({"TP": tp, **more}))), SCHEMA)
+
+
+def test_the_schema_refuses_what_is_not_a_plan() -> None:
+    broken = {**plan({}), "hash": "x"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, SCHEMA)
+
+
+@pytest.mark.parametrize("tp", ["2", "3", "4", "6", "RING3", "RING4"])
+def test_the_hash_is_the_one_the_boxes_compare(tp: str) -> None:
+    settings = resolve(registry(), {"TP": tp, "GLM53_OVERLAYS": "recoverssm", "MAX_MODEL_LEN": "131072"})
+    here = document(settings, [], [OVERLAY])
+    boot = SimpleNamespace(tp=here["tp"], topology=here["topology"])
+    theirs, _ = sized_plan(cast(Any, boot), settings, [BoxMemory("box", round(121.6 * GIB), 100 * GIB)])
+    assert here["hash"] == theirs.hash()
+
+
+@pytest.mark.parametrize("tp", ["2", "3", "4", "6"])
+@pytest.mark.parametrize("profile", ["latency", "throughput"])
+def test_the_page_is_80_columns_and_its_budget_sums(tp: str, profile: str) -> None:
+    made = plan({"TP": tp, "PROFILE": profile, "EXTRA_ARGS": "--seed 1"})
+    for line in plan_text(made).splitlines():
+        assert len(line) <= 80, line
+    for budget in made["budgets"]:
+        assert sum(item["size"] for item in budget["items"]) + budget["left"] == budget["total"]
+
+
+def test_every_knob_stands_there_with_its_source_and_secrets_do_not() -> None:
+    made = plan({"API_KEY": "hunter2", "GROUP_SECRET": "tell nobody", "KV_CACHE_MEMORY": "20GiB"})
+    listed = {knob["name"]: knob for knob in made["knobs"]}
+    assert set(listed) == set(registry())
+    assert listed["KV_CACHE_MEMORY"] == {**listed["KV_CACHE_MEMORY"], "value": 20 * GIB, "source": "environment"}
+    assert listed["MAX_NUM_SEQS"]["source"] == "derived"
+    text = plan_text(made) + json.dumps(made)
+    assert "hunter2" not in text
+    assert "tell nobody" not in text
+
+
+def test_two_plans_are_told_apart_by_what_differs() -> None:
+    assert differences(plan({}), plan({})) == []
+    changes = {name: (mine, theirs) for name, mine, theirs in differences(plan({}), plan({"MAX_NUM_SEQS": "48"}))}
+    assert changes["knob MAX_NUM_SEQS"] == ("64", "48")
+    assert "hash" in changes
+    assert "knob TP" not in changes
+
+
+def test_the_verb_needs_no_packages_and_prints_json_that_diff_reads(tmp_path: Path) -> None:
+    for name, tp in (("a", "4"), ("b", "RING4")):
+        done = command("--tp", tp, "--json", "--stock")
+        assert done.returncode == 0, done.stderr
+        (tmp_path / name).write_text(done.stdout)
+    jsonschema.validate(json.loads((tmp_path / "a").read_text()), SCHEMA)
+    equal = command("--diff", str(tmp_path / "a"), str(tmp_path / "a"))
+    assert (equal.returncode, equal.stdout) == (0, "The plans are equal.\n")
+    differing = command("--diff", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert differing.returncode == 1
+    assert "switch -> ring" in differing.stdout
+
+
+def test_boxes_come_from_their_facts(tmp_path: Path) -> None:
+    facts = tmp_path / "box.json"
+    facts.write_text(json.dumps({"hostname": "gx10-3", "memory": {"total": 110 * GIB, "available": 60 * GIB}}))
+    done = command("--brief", "--box", str(facts))
+    assert done.returncode == 0
+    assert "110.0" in done.stdout
+    assert "gx10-3: 60GiB available now" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tp", "5"], "TP:"),
+        (["--set", "MAX_NUM_SEQ=3"], "MAX_NUM_SEQS"),
+        (["--set", "KV_CACHE_MEMORY"], "NAME=VALUE"),
+        (["--set", "KV_CACHE_MEMORY=60GiB"], "at most"),
+        (["--box", "/nowhere.json"], "/nowhere.json"),
+        (["--without", "nobody"], "--without"),
+        (["--model", "/nowhere"], "/nowhere"),
+        (["--diff", "/nowhere", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(arguments: list[str], said: str) -> None:
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
