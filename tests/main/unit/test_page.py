@@ -32,7 +32,6 @@ def booting() -> dict[str, Any]:
     )
     table.append(stage("watch"))
     member = {"role": "worker", "stage": "prove", "age_s": 0.4, "verified": True, "note": ""}
-    running = {**member, "state": "running"}
     values = [
         ("KV_CACHE_MEMORY", 27917287424, "bytes", "derived", "26 GiB leave 2.1 GiB on the smallest box", ""),
         ("MAX_NUM_SEQS", 48, "requests", ".env", "Requests decoding at once", "reported: 64 with RecoverSSM"),
