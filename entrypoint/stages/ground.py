@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from core.log import log
+from core.plan import BoxPlan
 from core.refusal import Refusal, Refusals
 from core.settings import Settings
 from core.units import show_seconds
 from entrypoint.boot import Boot
-from entrypoint.serve import planned_speculation
+from entrypoint.serve import box_paths, engine_command, planned_speculation
 from entrypoint.stages.compose import trial_plan
 
 
@@ -25,11 +26,11 @@ def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
     yield from _checkpoint("MODEL_DIR", Path(settings.text("MODEL_DIR")), "The checkpoint")
     plan = trial_plan(boot, settings)
     try:
-        spec = planned_speculation(plan)
+        engine_command(plan, BoxPlan(0, boot.tp, "", "", "", "", 1, 1, paths=box_paths(settings)), {})
     except Refusal as refusal:
         yield refusal
     else:
-        if spec.method == "dflash":
+        if planned_speculation(plan).method == "dflash":
             yield from _checkpoint("DFLASH_MODEL", Path(settings.text("DFLASH_MODEL")), "The drafter")
     for name in ("LOG_DIR", "CACHE_ROOT", "STATE_DIR"):
         yield from _writable(name, Path(settings.text(name)))

@@ -52,7 +52,7 @@ async def join(boot: Boot) -> None:
         waiting = _waiting(boot, views, boxes)
         if not found and not boot.refusals and not waiting:
             return
-        boot.board.step(waiting or "refused: see the page")
+        boot.board.step(waiting or (f"refused: {boot.refusals[0].setting}" if boot.refusals else "the boxes differ"))
         if not noticed and boottime() - began > settings.number("JOIN_NOTICE_S") and not boot.refusals:
             noticed = True
             notice(boot)
