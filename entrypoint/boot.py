@@ -145,7 +145,7 @@ class Boot:
             head_host=self.text("HEAD_HOST", ""),
             role=self.text("ROLE", ""),
             settings=self.shared,
-            interfaces=facts.interfaces if facts else (),
+            interfaces=tuple(one for one in facts.interfaces if one.addresses) if facts else (),
             total=self.memory[0],
             available=self.memory[1],
             peers=tuple(f"{lan}:{view.port}" for lan, view in sorted(self.members.live().items()))
@@ -155,6 +155,7 @@ class Boot:
             if self.group_plan
             else {},
             refusals=tuple(str(one)[:1900] for one in self.refusals[:20]),
+            unfit=bool(self.local_refusals),
             stage=now.key,
             step=now.step[:1900],
             selftest=self.selftest,

@@ -64,7 +64,7 @@ class About:
     total, available   memory in bytes when this incarnation began
     peers      "lan:port" of the members this one has verified: hints for the others
     plan       name -> text of its group plan's values; looked at when two hashes differ
-    refusals   one line each; a box that refuses says why to all
+    refusals   one line each; a box that refuses says why to all; unfit: the fault is its own, not the group's
     """
 
     hostname: str = ""
@@ -80,6 +80,7 @@ class About:
     peers: tuple[str, ...] = ()
     plan: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
+    unfit: bool = False
     stage: str = ""
     step: str = ""
     selftest: str = "pending"
@@ -252,6 +253,7 @@ def _about(fields: _Fields) -> About:
         peers=fields.texts("peers"),
         plan=fields.table("plan"),
         refusals=fields.texts("refusals"),
+        unfit=fields.flag("unfit"),
         stage=fields.text("stage"),
         step=fields.text("step", 2000),
         selftest=fields.text("selftest"),

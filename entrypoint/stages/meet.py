@@ -7,7 +7,6 @@ from typing import NoReturn
 
 from core.log import log
 from core.refusal import Refusal, Refusals
-from core.units import show_seconds
 from entrypoint.boot import Boot
 from entrypoint.election import Candidate, Elected, candidate, elect, of_view, two_instances
 from group.ask import boottime
@@ -20,9 +19,11 @@ FREE = ("joining", "ready")
 
 
 def candidates(boot: Boot, views: dict[str, View]) -> list[Candidate]:
-    """This box and every live member that is not on its way out."""
+    """This box and every live member that is not on its way out. One with a fault of its own is no candidate:
+    where a knob could not be read, what it shows is only that knob's default.
+    """
     here = candidate(boot.lan, boot.about())
-    return [here, *(of_view(view) for view in views.values() if view.state != "leaving")]
+    return [here, *(of_view(view) for view in views.values() if view.state != "leaving" and not view.about.unfit)]
 
 
 def who(boot: Boot) -> tuple[tuple[str, str, int], ...]:
@@ -43,7 +44,7 @@ async def join(boot: Boot) -> None:
     while True:
         views = members.live()
         boxes = candidates(boot, views)
-        found = _faults(boot, boxes)
+        found = () if boot.local_refusals else _faults(boot, boxes)
         refused_since = (refused_since or boottime()) if found else 0.0
         if not found or boottime() - refused_since >= SETTLE_S:
             boot.refuse(group=found)
@@ -52,10 +53,13 @@ async def join(boot: Boot) -> None:
         waiting = _waiting(boot, views, boxes)
         if not found and not boot.refusals and not waiting:
             return
-        boot.board.step(waiting or (f"refused: {boot.refusals[0].setting}" if boot.refusals else "the boxes differ"))
-        if not noticed and boottime() - began > settings.number("JOIN_NOTICE_S") and not boot.refusals:
-            noticed = True
-            notice(boot)
+        late = boottime() - began > settings.number("JOIN_NOTICE_S") and not boot.refusals
+        notice = notice_lines(boot) if late else []
+        step = waiting or (f"refused: {boot.refusals[0].setting}" if boot.refusals else "the boxes differ")
+        boot.board.step(step, "\n".join(notice))
+        for line in () if noticed else notice:
+            log("join", line)
+        noticed = noticed or late
         await driver.changed(0.2)
 
 
@@ -69,13 +73,14 @@ def _faults(boot: Boot, boxes: Sequence[Candidate]) -> tuple[Refusal, ...]:
 def _waiting(boot: Boot, views: dict[str, View], boxes: Sequence[Candidate]) -> str:
     """What is still missing, or "" when the group is complete and free."""
     _, driver, _ = boot.need()
-    if len(boxes) < boot.tp:
-        names = ", ".join(box.name for box in boxes)
-        return f"{len(boxes)} of {boot.tp} boxes here: {names}"
     for lan, view in sorted(views.items()):
         if view.state == "refused":
             why = view.about.refusals[0] if view.about.refusals else "see its page"
             return f"{view.about.hostname} ({lan}) refuses: {why}"
+    if len(boxes) < boot.tp:
+        names = ", ".join(box.name for box in boxes)
+        return f"{len(boxes)} of {boot.tp} boxes here: {names}"
+    for lan, view in sorted(views.items()):
         if view.state not in FREE:
             return f"{view.about.hostname} ({lan}) is still {view.state}"
     return "" if driver.own.state in FREE else f"this box is {driver.own.state}"
@@ -93,18 +98,8 @@ async def _all_refuse(boot: Boot) -> NoReturn:
     raise Refusals(boot.refusals)
 
 
-def notice(boot: Boot) -> None:
-    """After JOIN_NOTICE_S: who was seen, what was announced and heard, likely causes, and the exact PEERS= line."""
-    settings, _, members = boot.need()
-    for line in notice_lines(boot):
-        log("join", line)
-    missing = boot.tp - 1 - len(members.live())
-    waited = show_seconds(settings.number("JOIN_NOTICE_S"))
-    boot.board.step(f"{missing} boxes missing after {waited}", "\n".join(notice_lines(boot)))
-
-
 def notice_lines(boot: Boot) -> list[str]:
-    """The text of `notice`, a line each."""
+    """After JOIN_NOTICE_S: who was seen, what was announced and heard, likely causes, and the exact PEERS= line."""
     _, driver, members = boot.need()
     live = members.live()
     lines = [f"verified: this box {boot.lan}" + "".join(f", {v.about.hostname} ({lan})" for lan, v in live.items())]
