@@ -1,0 +1,45 @@
+"""Runs tests/image/behaviour inside real vLLM, once a release: the environment of 0.32.0, the tree of each.
+
+A tree must be on the path before vLLM is imported, so each release is a process of its own.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.paths import ROOT, cache
+from tests.image.published import apply, copy_of, vllm_tree
+
+BEHAVIOUR = ROOT / "tests" / "image" / "behaviour"
+
+
+@pytest.fixture(scope="module")
+def patched() -> Iterator[Path]:
+    """Patched copies of the trees, on the cache's file system so that they cost no copying; removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="patched-", dir=cache() / "trees"))
+    for version in ("0.30.0", "0.31.0", "0.32.0"):
+        apply(copy_of(vllm_tree(version), folder / version))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.31.0", "0.30.0"])
+def test_behaviour(version: str, patched: Path) -> None:
+    paths = [str(patched / version), str(ROOT)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "GLM53_STOCK_TREE": str(vllm_tree(version)),
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(BEHAVIOUR)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280)
+    print(done.stdout[-3000:])
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
