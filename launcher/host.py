@@ -51,7 +51,7 @@ def look_at_tools(environ: Mapping[str, str]) -> Host:
 def look(image: str, environ: Mapping[str, str], root: Path = Path("/")) -> Host:
     """Ask docker and the file system; takes as long as docker does, at most ANSWER_S a question."""
     tools = look_at_tools(environ)
-    docker, compose, infiniband = tools.docker, tools.compose, (root / "dev/infiniband").is_dir()
+    docker, compose, infiniband = tools.docker, tools.compose, any((root / "dev/infiniband").glob("uverbs*"))
     if docker is None:
         return tools
     status, out, error = _ask(environ, "info", "--format", "{{json .Runtimes}}")
@@ -88,7 +88,7 @@ def judge(host: Host, image: str) -> list[Refusal]:
         found.append(Refusal("NVIDIA runtime", seen, "the runtime nvidia in Docker", cure))
     if not host.infiniband:
         cure = "Cable the ConnectX-7 and load its driver: sudo modprobe mlx5_ib  (then: ls /dev/infiniband)"
-        found.append(Refusal("/dev/infiniband", "no such folder", "RDMA devices on this box", cure))
+        found.append(Refusal("/dev/infiniband", "no uverbs device in it", "RDMA devices on this box", cure))
     if host.container and host.container.project != "glm53":
         found.append(_foreign(host.container))
     if not host.image and "/" not in image:

@@ -70,6 +70,7 @@ def survey(
         raise Refusals(tuple(refusals))
     environ = {name: text for name, text in shell.items() if name not in REDIRECTS and (text or name not in knobs)}
     passed = {name: source for name, source in sources.items() if knobs[name].scope != "launcher"}
+    passed.update(dict.fromkeys(MOUNTED, "default"))  # the mounts' own paths, nobody's choice
     environ["GLM53_SOURCES"] = json.dumps(passed, separators=(",", ":"))
     return Surroundings(settings, environ, (*_misplaced(root, file), *_doubled(written, shell, knobs)))
 

@@ -103,6 +103,7 @@ def kit(tmp_path: Path) -> Kit:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, root / name)
     (docker / "root/dev/infiniband").mkdir(parents=True)
+    (docker / "root/dev/infiniband/uverbs0").touch()
     (docker / "docker").write_text(FAKE.format(python=sys.executable))
     (docker / "docker").chmod(0o755)
     (docker / "with_infiniband.py").write_text(WITH_INFINIBAND)

@@ -177,3 +177,8 @@ def test_a_variable_of_the_shell_cannot_redirect_compose(kit: Kit) -> None:
     call = kit.last()
     assert "COMPOSE_FILE" not in call["environ"]
     assert call["words"][call["words"].index("-p") + 1] == "glm53"
+
+
+def test_paths_that_a_mount_fixes_are_nobodys_choice(kit: Kit, model: dict[str, str]) -> None:
+    assert kit.run("up", "-d", shell={"LOG_DIR": "/srv/logs", **model}).returncode == 0
+    assert json.loads(kit.last()["environ"]["GLM53_SOURCES"])["LOG_DIR"] == "default"
