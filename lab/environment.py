@@ -47,6 +47,7 @@ def environment(lab: Lab, box: Box, root: Path, engine_python: Path, model: Path
         "STATE_DIR": folders["state"],
         "LOG_DIR": folders["logs"],
         "CACHE_ROOT": folders["cache"],
+        "ENGINE_STOP_S": "20",  # nothing of a tiny model is worth waiting longer for
     }
     return process | profile | lab.settings_of(box)
 

@@ -57,10 +57,13 @@ class Lab:
         raise Refusal("box", text, "one of " + ", ".join(box.name for box in self.boxes), "./glm53 lab status")
 
     def settings_of(self, box: Box) -> dict[str, str]:
-        """The user's knobs for one box: those for all, then its own."""
+        """The user's knobs for one box: those for all, then its own. {box2} in a value is that box's address."""
         everyone = {name: value for name, value in self.set.items() if "." not in name}
         own = {name.split(".", 1)[1]: v for name, v in self.set.items() if name.startswith(f"{box.name}.")}
-        return everyone | own
+        chosen = everyone | own
+        for other in self.boxes:
+            chosen = {name: text.replace(f"{{{other.name}}}", other.address) for name, text in chosen.items()}
+        return chosen
 
 
 def home() -> Path:

@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 POLL_S = 0.3
 RESTARTS = 4  # so many are given to a kit before `up` gives up on it
 # How the kit prints a Refusal.
-TOLD = re.compile(r"^glm53: (.+?): seen (.*); expected (.*?)\. (.*)$", re.MULTILINE)
+TOLD = re.compile(r"^(?:glm53: |.* refused: )(.+?): seen (.*); expected (.*?)\. (.*)$", re.MULTILINE)
 
 
 def status(lab: Lab, box: Box, timeout_s: float = 2.0) -> dict[str, Any] | None:
