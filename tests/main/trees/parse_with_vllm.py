@@ -10,9 +10,10 @@ from vllm import __version__
 from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+parser = make_arg_parser(FlexibleArgumentParser())
+
 
 def parsed(argv: list[str]) -> dict[str, object]:
-    parser = make_arg_parser(FlexibleArgumentParser())
     try:
         values = parser.parse_args(argv)
         validate_parsed_serve_args(values)
@@ -36,6 +37,8 @@ def parsed(argv: list[str]) -> dict[str, object]:
         "max_cudagraph_capture_size",
         "mm_encoder_tp_mode",
         "long_prefill_token_threshold",
+        "max_logprobs",
+        "cudagraph_capture_sizes",
     )
     return {name: getattr(values, name) for name in wanted}
 
