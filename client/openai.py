@@ -466,6 +466,10 @@ def _fill(reply: Reply, body: dict[str, Any]) -> None:
         )
     reply.finish = choice.get("finish_reason")
     reply.usage = _usage(body.get("usage"))
+    if reply.usage is None:
+        raise ClientError(
+            "no-usage", "the answer carries no usage, so its tokens cannot be counted", status=reply.status
+        )
     reply.model = body.get("model") or ""
     reply.logprobs = _logprobs(choice.get("logprobs"))
 

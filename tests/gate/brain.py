@@ -23,7 +23,6 @@ _SEA = (
 WORDS = _SEA.split()
 NUMBER_WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 BRIEF = "A short look at the question is enough here."
-LONG = "Let me work through this with care. " * 6
 SCRIPT_TEXT = {
     "Korean": "바다는 아침마다 다른 색으로 빛나고 배는 조용히 항구를 떠난다. 사람들은 부두에서 손을 흔든다.",
     "Japanese": "朝の港では漁師たちが網を直し、静かな海に小さな船が並んでいる。波の音が町まで届く。",
@@ -175,11 +174,13 @@ def answer(data: dict[str, Any], defect: str, order: random.Random | None, promp
     on = thinking(data)
     if defect == "thinking_off":  # the switch does nothing
         on = True
-    said.reasoning = said.reasoning or (LONG * (1 if data.get("reasoning_effort") == "low" else 4) if on else BRIEF)
+    effort = data.get("reasoning_effort") or (data.get("chat_template_kwargs") or {}).get("reasoning_effort")
+    if defect == "effort":
+        effort = "high"
+    if not said.reasoning:
+        said.reasoning = filler("effort", 40 if effort == "low" else 160) if on else BRIEF
     if defect == "thinking_on" and thinking(data):
         said.reasoning = ""
-    if defect == "effort" and data.get("reasoning_effort"):
-        said.reasoning = LONG
     if defect == "think_tag" and not thinking(data):
         said.text, said.reasoning = f"<think>{said.reasoning}</think>{said.text}", ""
     if order is not None and order.random() < 0.4:
@@ -230,6 +231,10 @@ def _words(match: re.Match[str], data: dict[str, Any], defect: str, prompt: str)
     return Answer(text=", ".join(NUMBER_WORDS * 5))
 
 
+def _short(match: re.Match[str], data: dict[str, Any], defect: str, prompt: str) -> Answer:
+    return Answer(text="17")
+
+
 def _capital(match: re.Match[str], data: dict[str, Any], defect: str, prompt: str) -> Answer:
     return Answer(text="Auckland" if defect == "fact" else "Wellington")
 
@@ -270,7 +275,20 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"from 1 to (\d+), one per line", _count),
     (r"numbers from one to \w+ as words", _words),
     (r"capital city of New Zealand", _capital),
+    (r"Answer with the (?:number|time) only", _short),
+    (r"Name one colour", _short),
     (r"access code of the (\w+) beacon\?", _needle),
     (r"in (\w+), in its own script", _script),
     (r"has (\d+) .* gets (\d+) more", _sum),
 )
+
+
+def has_broken_history(data: dict[str, Any]) -> bool:
+    """Does an earlier call carry arguments that are no JSON?"""
+    for message in data.get("messages") or []:
+        for call in message.get("tool_calls") or []:
+            try:
+                json.loads(call["function"]["arguments"])
+            except ValueError:
+                return True
+    return False

@@ -23,6 +23,9 @@ from tests.gate import brain
 from tests.gate.words import TOKENS, detokenize, tokenize
 
 
+LONG_S = 0.2  # a prefill that takes longer shares the machine with others of its kind
+
+
 @dataclass
 class Behaviour:
     """Every figure a scenario may set. The defaults are a healthy server."""
@@ -44,7 +47,7 @@ class Behaviour:
     stall_s: float = 0.0  # ...a pause
     drift: float = 0.0  # gaps grow by this share per answered request
     exclusive_prefill: bool = False  # a prefill stops every other stream
-    serial_prefill: bool = False  # one prefill at a time
+    crowding: float = 0.0  # a prefill takes longer by this share per other prefill beside it
     wait_whole_answers: bool = False  # a newcomer waits until every running answer is done
     # prefix cache
     page: int = 256  # tokens; 0 = no cache
@@ -94,7 +97,7 @@ class Simulated:
         self.answered = 0
         self._cache: set[int] = set()
         self._random = random.Random(behaviour.seed)
-        self._prefill = asyncio.Lock()
+        self._prefills = 0
         self._no_prefill = asyncio.Event()
         self._no_prefill.set()
         self._idle = asyncio.Condition()
@@ -246,6 +249,8 @@ class Simulated:
             )
         prompt = self._tokens(data)
         most = int(data.get("max_tokens") or how.max_model_len - len(prompt))
+        if how.defect == "history" and brain.has_broken_history(data):
+            return await self._plain(writer, {"error": {"message": "Expecting value: line 1 column 1"}}, 400)
         if len(prompt) + most > how.max_model_len and how.defect != "context_limit":
             text = f"This model's maximum context length is {how.max_model_len} tokens, asked {len(prompt) + most}."
             return await self._plain(writer, {"error": {"message": text, "code": 400}}, 400)
@@ -304,28 +309,41 @@ class Simulated:
         self.bump("vllm:prefix_cache_hits_total", sent.cached)
         self.bump("vllm:prompt_tokens_total", len(prompt))
         self.bump("vllm:num_preemptions_total", how.preemptions)
-        seconds = how.ttft_s + ((len(prompt) - sent.cached) / how.prefill_rate if how.prefill_rate else 0.0)
-        until = sent.received + sent.queued_s + seconds
-        if how.serial_prefill:
-            async with self._prefill:
-                await _until(time.monotonic() + seconds)
-        elif how.exclusive_prefill and seconds > 0.2:
-            self._no_prefill.clear()
-            await _until(until)
-            self._no_prefill.set()
-        else:
-            await _until(until)
+        seconds = (len(prompt) - sent.cached) / how.prefill_rate if how.prefill_rate else 0.0
+        if seconds < LONG_S:
+            await self._no_prefill.wait()
+            await _until(sent.received + sent.queued_s + how.ttft_s + seconds)
+            return
+        self._prefills += 1
+        try:
+            await asyncio.sleep(how.ttft_s)
+            if how.exclusive_prefill:
+                self._no_prefill.clear()
+            left = seconds
+            while left > 0:  # prefills share the machine's rate
+                part = min(left, 0.02)
+                others = self._prefills - 1
+                started = time.monotonic()
+                await asyncio.sleep(part)
+                left -= (time.monotonic() - started) / ((1 + others) * (1 + how.crowding * others))
+        finally:
+            self._prefills -= 1
+            if not self._prefills:
+                self._no_prefill.set()
 
     def _gap(self) -> float:
         how = self.how
         gap = how.gap_s * (1 + how.slow_down * (self.running - 1)) * (1 + how.drift * self.answered)
         return gap * (1 + how.gap_jitter * self._random.uniform(-1, 1))
 
-    def _step(self, left: int, sent: Sent) -> int:
-        """Tokens of the next send; with drafting a verify step: one token and the drafts accepted in a row."""
+    def _step(self, left: int, sent: Sent, first: bool) -> int:
+        """Tokens of the next send. With drafting, prefill yields one token, and each send after it is a verify step:
+        one token and the drafts accepted in a row."""
         how = self.how
         if not how.accept:
             return min(how.burst, left)
+        if first:
+            return 1
         kept = 0
         for chance in how.accept:
             if self._random.random() >= chance:
@@ -338,10 +356,10 @@ class Simulated:
         return 1 + kept
 
     async def _decode_time(self, total: int, sent: Sent) -> None:
-        left = total - self._step(total, sent) if total else 0
+        left = total - self._step(total, sent, True) if total else 0
         at = time.monotonic()
         while left > 0:
-            left -= self._step(left, sent)
+            left -= self._step(left, sent, False)
             at += self._gap()
         await _until(at)
 
@@ -394,7 +412,7 @@ class Simulated:
             if reader.at_eof() or writer.is_closing():
                 sent.disconnected = True
                 return False
-            size = self._step(len(tokens) - done, sent)
+            size = self._step(len(tokens) - done, sent, done == 0)
             part = tokens[done : done + size]
             choices = said.choices(part, chat, data, done)
             now = time.monotonic()

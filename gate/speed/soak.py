@@ -1,0 +1,88 @@
+"""The same kind of work for a long time: does the step time or the wait creep up?"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from gate import stats
+from gate.check import Check, Outcome, Plot
+from gate.session import Scope, together
+from gate.speed.measure import answer, problem
+from gate.speed.prompts import CLASSES
+
+CHANGE = 0.05
+LEVEL = 0.01
+
+
+def judge(values: list[float], what: str, rising_is_bad: bool) -> str | None:
+    """The drift as a sentence, or None: it must be beyond chance and beyond CHANGE, in the bad direction."""
+    found = stats.trend(values)
+    bad = found.change > CHANGE if rising_is_bad else found.change < -CHANGE
+    return f"{what} drifts by {found.change:+.1%} over the soak (p {found.p:.1g})" if bad and found.p < LEVEL else None
+
+
+async def run(scope: Scope) -> Outcome:
+    """Rounds of several streams until the time is up; the time of earlier sittings counts."""
+    rows: list[dict[str, Any]] = []
+    spent = 0.0
+    while spent < scope["seconds"] or len(rows) < scope["least_rounds"]:
+        number = len(rows)
+        row = await scope.once(str(number), lambda number=number: _round(scope, number))  # type: ignore[misc]
+        rows.append(row)
+        spent += row["seconds"]
+        scope.note(f"{spent:.0f} of {scope['seconds']} s, {row['rate']:.1f} tok/s per stream")
+    broken = next((row["problem"] for row in rows if row["problem"]), "")
+    rates, waits = [row["rate"] for row in rows], [row["ttft_s"] for row in rows]
+    figures = {
+        "rounds": len(rows),
+        "seconds": spent,
+        "rate": stats.describe(rates),
+        "ttft_s": stats.describe(waits),
+        "rate_change": stats.trend(rates).change,
+    }
+    line = {"name": "per stream", "x": list(range(len(rates))), "y": rates}
+    plot = Plot("lines", "Rate over the soak", "round", "tokens per second", {"lines": [line], "from_zero": True})
+    wrong = [broken] if broken else []
+    wrong += [
+        text for text in (judge(rates, "the rate", False), judge(waits, "the wait for the first token", True)) if text
+    ]
+    if wrong:
+        return Outcome("fail", "; ".join(wrong), figures, (plot,))
+    return Outcome(
+        "pass",
+        f"{len(rows)} rounds in {spent:.0f} s without drift (rate {stats.trend(rates).change:+.1%})",
+        figures,
+        (plot,),
+    )
+
+
+async def _round(scope: Scope, number: int) -> dict[str, Any]:
+    started = time.perf_counter()
+    width = scope["streams"]
+    # each stream's class is its own all through the soak: rounds differ by nothing but time
+    replies = await together(
+        *(
+            answer(scope, CLASSES[p % 3], scope.tag(number, p), number * width + p, scope["tokens"])
+            for p in range(width)
+        )
+    )
+    rates = [rate for reply in replies if (rate := reply.rate()) is not None]
+    first = [reply.timing.ttft_s for reply in replies if reply.timing.ttft_s is not None]
+    return {
+        "rate": stats.median(rates) if rates else 0.0,
+        "ttft_s": stats.median(first),
+        "seconds": time.perf_counter() - started,
+        "problem": problem("soak", replies, None),
+    }
+
+
+CHECK = Check(
+    name="soak",
+    room="speed",
+    title="Soak",
+    bar=f"no drift of rate or wait beyond {CHANGE:.0%} and beyond chance (p {LEVEL:g}), and no suspect characters",
+    why="Leaks and fragmentation show after an hour, not in a minute.",
+    run=run,
+    full={"seconds": 1800, "least_rounds": 20, "streams": 3, "tokens": 256},
+)
