@@ -25,6 +25,11 @@ COMMON = OVERLAYS / "common.yaml"
 
 # Paths of the container that the mounts of compose/glm53.yaml fix: whatever the host's directory is called.
 MOUNTED = {"LOG_DIR": "/logs", "STATE_DIR": "/state", "CACHE_ROOT": "/cache"}
+# What these mean in compose/.env, where they name the host's side of a mount.
+HOST_SIDE = {
+    "LOG_DIR": "Host directory for the logs; unset is the volume glm53_logs.",
+    "API_KEY_FILE": "File of this box with the key that clients must send; it is mounted into the container.",
+}
 # Set by the launcher beside the knobs: where each value came from.
 INTERNAL = ("GLM53_SOURCES",)
 # What people change; everything else is a tuned value that a copy in .env would silently override.
@@ -40,7 +45,7 @@ USUAL = (
     "HEAD_HOST",
     "ROLE",
     "TOPOLOGY",
-    "VLLM_HOST_IP",
+    "LAN_ADDRESS",
     "FABRIC_SUBNETS",
     "GROUP_NAME",
     "GROUP_SECRET",
@@ -149,7 +154,7 @@ def env_example(rooms: Rooms) -> str:
             knob = table[name]
             lines += [
                 "",
-                *_comment(f"{knob.why} ({SCOPES[knob.scope]})"),
+                *_comment(f"{HOST_SIDE.get(name, knob.why)} ({SCOPES[knob.scope]})"),
                 f"#{name}={'' if name in MOUNTED else knob.default or ''}",
             ]
     return "\n".join(lines) + "\n"
@@ -160,7 +165,8 @@ def _row(knob: Knob) -> str:
     kind += f", {knob.unit}" if knob.unit and knob.unit not in kind else ""
     kind += ", secret" if knob.secret else ""
     effect = f" *{knob.measured}.*" if knob.measured else ""
-    cells = (f"`{knob.name}`", default_shown(knob), kind, SCOPES[knob.scope], knob.why + effect)
+    host = f" In compose/.env: {HOST_SIDE[knob.name]}" if knob.name in HOST_SIDE else ""
+    cells = (f"`{knob.name}`", default_shown(knob), kind, SCOPES[knob.scope], knob.why + effect + host)
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
