@@ -64,6 +64,7 @@ class Driver:
         self.checked = ""
         self.engine: Engine = "none"
         self.gone = False
+        self.abort = ""
         self.refused = False
         self.leaving = False
         self.launch: Record | None = None
@@ -115,6 +116,7 @@ class Driver:
             checked=self.checked,
             engine=self.engine,
             gone=self.gone,
+            abort=self.abort,
             refused=self.refused,
             leaving=self.leaving,
         )
@@ -150,7 +152,7 @@ class Driver:
             if own.state not in ENGAGED:
                 self.launch = None
         if own.n != before.n:
-            self.engine, self.checked, self.gone = "none", "", False
+            self.engine, self.checked, self.abort, self.gone = "none", "", "", False
         self.on_change()
         self._wake()
 

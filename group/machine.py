@@ -81,6 +81,7 @@ class Moment:
     checked    id of the record whose fabric check is done here
     engine     of this generation, here
     gone       confirmed since the stop: no engine process, memory back
+    abort      why this box gives the generation up (the head's canary, a deadline), "" while it does not
     refused    this box refuses (the reason is in its view)
     leaving    this box was told to end
     """
@@ -93,6 +94,7 @@ class Moment:
     checked: str = ""
     engine: Engine = "none"
     gone: bool = False
+    abort: str = ""
     refused: bool = False
     leaving: bool = False
 
@@ -282,6 +284,8 @@ def _over(own: Own, moment: Moment, limits: Limits, paused: bool) -> str:
         return f"this box was paused for more than {limits.lost_s:g}s"
     if moment.engine == "exited":
         return "the engine of this box ended"
+    if moment.abort:
+        return moment.abort
     for seat in sorted(record.seats, key=lambda seat: by_address(seat.lan)):
         why = "" if seat.lan == own.lan else _seat_over(own, moment, record, seat)
         if why:

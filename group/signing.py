@@ -9,20 +9,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import re
 
 from group.view import LARGEST, PROTOCOL, View, parse_view
-
-_NONCE = re.compile(r"^[0-9a-f]{32}$")
 
 
 class NotVerified(ValueError):
     """An answer that does not count; the text says why, for the page."""
-
-
-def is_nonce(text: str) -> bool:
-    """True for 32 lower-case hex digits."""
-    return bool(_NONCE.match(text))
 
 
 def code(secret: str, group: str, dialled: str, nonce: str, body: str) -> str:

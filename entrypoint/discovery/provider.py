@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+STATIC = "PEERS"  # the one source of hints that a person wrote
+
 
 @dataclass(frozen=True)
 class Announcement:

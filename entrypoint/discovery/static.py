@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from entrypoint.discovery.provider import Announcement, Hint, OnHint
+from entrypoint.discovery.provider import STATIC, Announcement, Hint, OnHint
 
 
 class StaticPeers:
     """Every entry is a hint from the start; the default port is this box's own page port."""
 
-    name = "PEERS"
+    name = STATIC
 
     def __init__(self, peers: tuple[str, ...]) -> None:
         self.peers = peers

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from entrypoint.discovery.provider import Hint
+from entrypoint.discovery.provider import STATIC, Hint
 from group.ask import Refused, Silent, ask, boottime
 from group.machine import Sight
 from group.signing import NotVerified
@@ -64,6 +64,7 @@ class Members:
         self.pace: Callable[[], float] = lambda: FAST_S
         self.changed: Callable[[], None] = lambda: None
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._kept: set[tuple[str, int]] = set()
         self._wake = asyncio.Event()
 
     # -- what the others read --------------------------------------------------------------------------
@@ -101,10 +102,22 @@ class Members:
         if not there:
             # A good-bye is a hint too: anybody can send one. The poll will see for itself.
             return
-        if key in self._tasks or len(self._tasks) >= MOST:
+        if key in self._tasks or (len(self._tasks) >= MOST and not self._make_room()):
             return
+        if hint.source == STATIC:
+            self._kept.add(key)
         self.hints.setdefault(key, f"not asked yet ({hint.source})")
         self._tasks[key] = asyncio.ensure_future(self._follow(key))
+
+    def _make_room(self) -> bool:
+        """Give up the oldest hint that never was a member and that nobody wrote into PEERS."""
+        known = {(member.lan, member.port) for member in self.table.values()}
+        for key in self._tasks:
+            if key not in known and key not in self._kept:
+                self._tasks.pop(key).cancel()
+                self.hints.pop(key, None)
+                return True
+        return False
 
     def poke(self) -> None:
         """Ask everybody now: our own state has changed, older answers no longer count."""

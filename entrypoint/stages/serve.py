@@ -103,6 +103,9 @@ async def prove(boot: Boot) -> None:
     else:
         boot.selftest = "off"
     boot.proved = boot.selftest in ("passed", "off", EXPECTED)
+    boot.engine_ready = True  # held requests go on only now: nobody gets an answer before the engine was tried
+    if boot.door is not None:
+        boot.door.changed()
     boot.failures = 0
     driver.poke()
 
@@ -138,15 +141,11 @@ async def _api_answers(boot: Boot, settings: Settings) -> None:
             except httpx.HTTPError:
                 pass  # not up yet: the engine's exit, not a refused connection, is what ends the wait
             if boottime() - began > longest:
-                log("prove", "vLLM's API does not answer", waited=show_seconds(longest))
-                driver.engine = "exited"
+                driver.abort = f"vLLM's API did not answer within {show_seconds(longest)}"
                 driver.poke()
             await driver.until(lambda: True)
             await asyncio.sleep(API_POLL_S)
     log("prove", "vLLM's API answers", took=show_seconds(boottime() - began))
-    boot.engine_ready = True
-    if boot.door is not None:
-        boot.door.changed()
 
 
 async def _self_test(boot: Boot, settings: Settings) -> None:

@@ -1,0 +1,188 @@
+"""From a hint to a verified member, over real sockets on loopback addresses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from entrypoint.discovery.provider import Hint
+from entrypoint.discovery.verify import MOST, Members
+from tests.main.unit.discovery.fake_box import FakeBox
+
+HERE = "127.0.9.1"
+
+
+def members(secret: str | None = None) -> Members:
+    return Members(lan=HERE, instance="aa", group="g", secret=secret, source="")
+
+
+async def until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+def play(scene: Callable[[Members, FakeBox], Awaitable[None]], *, ours: str | None = None, **box: str) -> None:
+    """Run a scene with one fake box at 127.0.9.2, and close everything."""
+
+    async def run() -> None:
+        table, fake = members(ours), FakeBox("127.0.9.2", **box)
+        await fake.start()
+        try:
+            await scene(table, fake)
+        finally:
+            await table.stop()
+            await fake.close()
+
+    asyncio.run(run())
+
+
+def hint(table: Members, box: FakeBox, host: str = "") -> None:
+    table.on_hint(Hint(host or box.host, box.port, "test"), True)
+
+
+def test_a_hint_becomes_a_member_once_it_answers_for_its_own_address() -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        hint(table, box)
+        await until(lambda: "127.0.9.2" in table.live())
+
+    play(scene)
+
+
+def test_a_member_is_known_by_its_lan_address_however_it_was_reached() -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        relay = FakeBox("127.0.9.3")
+        await relay.start()
+        relay.lan, relay.port = box.host, box.port  # a second address of the same box
+        second = relay._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        table.on_hint(Hint("127.0.9.3", second, "PEERS"), True)
+        await until(lambda: "127.0.9.2" in table.live())
+        assert set(table.table) == {"127.0.9.2"}
+        await relay.close()
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("ours", "box", "why"),
+    [
+        (None, {"group": "other"}, "belongs to group other"),
+        ("s", {}, "does not sign"),
+        ("s", {"secret": "t"}, "signature"),
+    ],
+)
+def test_another_group_or_secret_counts_for_nothing_and_says_why(
+    ours: str | None, box: dict[str, str], why: str
+) -> None:
+    async def scene(table: Members, fake: FakeBox) -> None:
+        hint(table, fake)
+        await until(lambda: why in table.hints[(fake.host, fake.port)])
+        assert not table.table
+
+    play(scene, ours=ours, **box)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 404 Not Found\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 400_000,
+        b"\xff\xfe\x00",
+    ],
+)
+def test_anything_else_on_that_port_is_no_member(raw: bytes) -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        box.raw = raw
+        hint(table, box)
+        await until(lambda: not table.hints[(box.host, box.port)].startswith("not asked"))
+        assert not table.table
+
+    play(scene)
+
+
+def test_a_member_whose_kit_is_gone_is_told_from_a_silent_one() -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        hint(table, box)
+        await until(lambda: bool(table.live()))
+        port = box.port
+        await box.close()
+        await until(lambda: table.table["127.0.9.2"].sight.refused_began > 0)
+        assert not table.live()
+        box.instance = "cc"
+        await box.start(port)
+        await until(lambda: bool(table.live()))
+        assert not table.shared_addresses()  # it started again: A, B and never A again
+
+    play(scene)
+
+
+def test_an_address_that_two_starts_answer_in_turn_is_named() -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        hint(table, box)
+        for instance in ("bb", "cc", "bb"):
+            box.instance = instance
+            await until(lambda: bool(table.live()) and table.live()["127.0.9.2"].instance == box.instance)
+        assert table.shared_addresses() == {"127.0.9.2": ("bb", "cc")}
+
+    play(scene)
+
+
+def test_another_box_with_our_own_address_is_named() -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        box.lan = HERE
+        hint(table, box)
+        await until(lambda: table.shared_addresses() == {HERE: ("aa", "bb")})
+
+    play(scene)
+
+
+def test_our_own_answer_is_no_member() -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        hint(table, box)
+        await until(lambda: table.hints[(box.host, box.port)] == "this box itself")
+        assert not table.table
+
+    play(scene, instance="aa")
+
+
+def test_a_lower_sequence_is_dropped() -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        box.sequence = 100
+        hint(table, box)
+        await until(lambda: bool(table.live()))
+        box.sequence = 7
+        asked = box.asked
+        await until(lambda: box.asked > asked + 2)
+        seen = table.table["127.0.9.2"].sight.view
+        assert seen is not None
+        assert seen.sequence == 100
+
+    play(scene)
+
+
+def test_members_of_members_are_hints() -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        third = FakeBox("127.0.9.3", instance="cc")
+        await third.start()
+        box.peers = (f"127.0.9.3:{third.port}", "garbage", "127.0.9.1:1", ":", "127.0.9.4:99999999")
+        hint(table, box)
+        await until(lambda: set(table.live()) == {"127.0.9.2", "127.0.9.3"})
+        await third.close()
+
+    play(scene)
+
+
+def test_a_flood_of_hints_is_bounded() -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        for port in range(1, 500):
+            table.on_hint(Hint("127.0.9.9", port, "flood"), True)
+        assert len(table.hints) <= MOST
+        hint(table, box)  # and leaves room for a box that answers
+        await until(lambda: bool(table.live()))
+
+    play(scene)
