@@ -78,10 +78,10 @@ Rail = tuple[str, str, IPv4Network]
 
 
 def _rails(interfaces: Sequence[Interface]) -> list[Rail]:
-    """(address, netdev, subnet) of every ConnectX netdev that is up, in name order."""
+    """(address, netdev, subnet) of every ConnectX netdev that is up: the first PCIe root (enp...) before enP2p..."""
     return [
         (str(held.ip), interface.name, held.network)
-        for interface in sorted(interfaces, key=lambda interface: interface.name)
+        for interface in sorted(interfaces, key=lambda interface: interface.name.lower())
         for held in interface.networks()
         if interface.connectx and interface.carrier
     ]
