@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from core.plan import BoxPlan, GroupPlan
+from experimental.overlays import CONTAINER as OVERLAYS
 
 # Names taken over from the caller: the process basics, and what overlays and the engine's libraries read.
 KEPT_NAMES = (
@@ -45,6 +46,7 @@ KEPT_PREFIXES = (
     "HF_",
     "OMP_",
     "GLM47_",
+    "GLM53_OVERLAY",
 )
 SECRETS = ("VLLM_API_KEY",)
 
@@ -68,7 +70,7 @@ KIT_ROOT = Path(__file__).parents[2]
 def environment(group: GroupPlan, box: BoxPlan, base_env: Mapping[str, str]) -> dict[str, str]:
     """The child's environment. The API key travels as VLLM_API_KEY of `base_env`, never in argv."""
     kept = {name: value for name, value in base_env.items() if name in KEPT_NAMES or name.startswith(KEPT_PREFIXES)}
-    kept["PYTHONPATH"] = without_kit(kept.get("PYTHONPATH", ""))
+    kept["PYTHONPATH"] = with_overlays(without_kit(kept.get("PYTHONPATH", "")), base_env)
     planned = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
@@ -90,6 +92,13 @@ def without_kit(pythonpath: str) -> str:
     """
     parts = pythonpath.split(os.pathsep)
     return os.pathsep.join(part for part in parts if part and Path(os.path.normpath(part)) != KIT_ROOT)
+
+
+def with_overlays(pythonpath: str, base_env: Mapping[str, str]) -> str:
+    """PYTHONPATH with the mounted overlays in front when any is on: vLLM finds their plugin there."""
+    if not base_env.get("GLM53_OVERLAYS"):
+        return pythonpath
+    return os.pathsep.join(part for part in (OVERLAYS, pythonpath) if part)
 
 
 def _gb10(group: GroupPlan, box: BoxPlan) -> dict[str, str]:

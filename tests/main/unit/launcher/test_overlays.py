@@ -1,0 +1,51 @@
+"""An overlay's way from ./glm53 into vLLM: mounted, named, on the engine's path, switched in its environment."""
+
+from pathlib import Path
+
+from core.plan import BoxPlan, GroupPlan
+from entrypoint.serve.environment import environment
+from experimental.overlays import CONTAINER, Mount, Overlay
+from launcher.generate import of_overlay, overlay_yaml, stale
+
+GROUP = GroupPlan(2, "switch", "gb10")
+BOX = BoxPlan(0, 2, "10.0.0.1", "10.0.0.1", "eth0", "10.0.0.1", 20000, 8000)
+OVERLAY = Overlay(
+    name="x",
+    summary="an example",
+    order=1,
+    default=True,
+    switch="GLM53_OVERLAY_X",
+    needs=(),
+    excludes=(),
+    changes_weights=False,
+    verified=(),
+    cost="",
+    environment=(("GLM53_OVERLAY_X_PRICE", "$5"),),
+    mounts=(Mount("experimental/x", f"{CONTAINER}/experimental/x"),),
+    hooks=(),
+)
+
+
+def test_its_compose_file_mounts_it_read_only_and_leaves_the_last_word_to_the_user() -> None:
+    text = of_overlay(OVERLAY)
+    assert "- GLM53_OVERLAY_X=${GLM53_OVERLAY_X:-1}" in text
+    assert "- GLM53_OVERLAY_X_PRICE=${GLM53_OVERLAY_X_PRICE:-$$5}" in text
+    assert "- ../experimental/x:/opt/glm53-overlays/experimental/x:ro" in text
+    assert "environment" not in overlay_yaml("a library", (), OVERLAY.mounts)
+
+
+def test_vllm_finds_the_plugin_only_when_an_overlay_is_on() -> None:
+    shell = {"GLM53_OVERLAYS": "x", "GLM53_OVERLAY_X": "1", "PYTHONPATH": "/opt/mine"}
+    child = environment(GROUP, BOX, shell)
+    assert child["PYTHONPATH"] == f"{CONTAINER}:/opt/mine"
+    assert child["GLM53_OVERLAY_X"] == "1"
+    assert CONTAINER not in environment(GROUP, BOX, {"GLM53_OVERLAYS": ""}).get("PYTHONPATH", "")
+
+
+def test_the_compose_file_of_an_overlay_that_is_gone_is_stale(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[4]
+    (tmp_path / "compose").mkdir()
+    (tmp_path / "compose/glm53.yaml").write_text((root / "compose/glm53.yaml").read_text())
+    (tmp_path / "experimental/compose").mkdir(parents=True)
+    (tmp_path / "experimental/compose/gone.yaml").touch()
+    assert stale(tmp_path) == ["experimental/compose/gone.yaml"]
