@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def disks(settings: Settings) -> tuple[str, ...]:
 
 def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
     """Everything that is wrong on this box alone."""
+    yield from stock(settings)
     yield from _checkpoint("MODEL_DIR", Path(settings.text("MODEL_DIR")), "The checkpoint")
     plan = trial_plan(boot, settings)
     try:
@@ -34,7 +36,16 @@ def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
             yield from _checkpoint("DFLASH_MODEL", Path(settings.text("DFLASH_MODEL")), "The drafter")
     for name in ("LOG_DIR", "CACHE_ROOT", "STATE_DIR"):
         yield from _writable(name, Path(settings.text(name)))
+    yield from _python(settings.text("ENGINE_PYTHON"))
     yield from _key_file(settings.text("API_KEY_FILE"))
+
+
+def stock(settings: Settings) -> Iterator[Refusal]:
+    """No overlay is mounted and nobody said that is meant: the compose file was started by itself."""
+    meant = settings.flag("ALLOW_STOCK") or settings.text("ENGINE_PROFILE") != "gb10"
+    if not meant and not settings.text("GLM53_OVERLAYS"):
+        cure = "Start with ./glm53 up -d; or ./glm53 --stock up -d for vLLM's stock kernels, about half the speed."
+        yield Refusal("overlays", "none is mounted", "those that ./glm53 mounts", cure)
 
 
 def _checkpoint(name: str, path: Path, what: str) -> Iterator[Refusal]:
@@ -60,6 +71,12 @@ def _writable(name: str, path: Path) -> Iterator[Refusal]:
             "a folder that can be written",
             f"Mount a writable volume there, or set {name} in compose/.env.",
         )
+
+
+def _python(text: str) -> Iterator[Refusal]:
+    if shutil.which(text) is None:
+        cure = "Unset ENGINE_PYTHON in the image; elsewhere name the python of an environment that has vLLM."
+        yield Refusal("ENGINE_PYTHON", f"{text} cannot be executed", "the Python that has vLLM", cure)
 
 
 def _key_file(text: str) -> Iterator[Refusal]:

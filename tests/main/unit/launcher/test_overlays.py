@@ -3,7 +3,10 @@
 from pathlib import Path
 
 from core.plan import BoxPlan, GroupPlan
+from core.registry import registry
+from core.settings import resolve
 from entrypoint.serve.environment import environment
+from entrypoint.stages.ground import stock
 from experimental.overlays import CONTAINER, Mount, Overlay
 from launcher.generate import of_overlay, overlay_yaml, stale
 
@@ -40,6 +43,16 @@ def test_vllm_finds_the_plugin_only_when_an_overlay_is_on() -> None:
     assert child["PYTHONPATH"] == f"{CONTAINER}:/opt/mine"
     assert child["GLM53_OVERLAY_X"] == "1"
     assert CONTAINER not in environment(GROUP, BOX, {"GLM53_OVERLAYS": ""}).get("PYTHONPATH", "")
+
+
+def test_a_container_without_overlays_refuses_unless_that_is_meant() -> None:
+    def refused(**environ: str) -> list[str]:
+        return [refusal.cure for refusal in stock(resolve(registry(), environ))]
+
+    (cure,) = refused()
+    assert "./glm53 --stock up -d" in cure
+    for meant in ({"GLM53_OVERLAYS": "x"}, {"ALLOW_STOCK": "1"}, {"ENGINE_PROFILE": "lab-cpu"}):
+        assert refused(**meant) == []
 
 
 def test_the_compose_file_of_an_overlay_that_is_gone_is_stale(tmp_path: Path) -> None:
