@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 BACK_OFF_S = (0.0, 2.0, 5.0, 15.0, 30.0)  # before joining again after an engine that ended before it served
 GOODBYE_S = 1.5  # how long a leaving or refusing box stays visible, so that the others see why
+REAP_S = 1.0
 EXIT_REFUSED = 2
 
 
@@ -66,6 +67,7 @@ class Boot:
     tp: int = 0
     topology: str = "switch"
     server: uvicorn.Server | None = None
+    serving: asyncio.Task[None] | None = None
     members: Members | None = None
     driver: Driver | None = None
     providers: list[Provider] = field(default_factory=list)
@@ -167,6 +169,14 @@ class Boot:
         self.answers += 1
         return self.driver.answer(nonce, dialled) if self.driver else b"{}"
 
+    def reap(self) -> None:
+        """Forget background tasks that are done; one that failed is a defect and fails the boot."""
+        for task in [task for task in self.tasks if task.done()]:
+            self.tasks.remove(task)
+            task.result()
+        if self.members is not None:
+            self.members.reap()
+
     def refuse(self, *, local: Sequence[Refusal] | None = None, group: Sequence[Refusal] | None = None) -> None:
         """Set one kind of refusals; the driver shows the state to the others, the log shows news once."""
         before = self.refusals
@@ -187,7 +197,8 @@ class Boot:
 async def run(stages: Sequence[Stage[Boot]], each: str, environ: dict[str, str]) -> int:
     """Run the boot until told to end. `each`: key of the first stage that every generation repeats.
 
-    Returns the exit status: 0 after TERM, 2 after a refusal with ON_REFUSAL=exit.
+    Returns the exit status: 0 after TERM, 2 after a refusal with ON_REFUSAL=exit. A defect of the kit (any other
+    exception, also of a background task) ends it with its traceback, engine stopped.
     """
     boot = Boot(environ)
     boot.board = Board(stages, boot)
@@ -223,15 +234,14 @@ async def _run_stage(boot: Boot, stage: Stage[Boot]) -> None:
     task: asyncio.Task[Any] = asyncio.ensure_future(stage.run(boot))
     leave: asyncio.Task[Any] = asyncio.ensure_future(boot.leave.wait())
     over: asyncio.Task[Any] = asyncio.ensure_future(_over(boot))
-    late = (
-        None
-        if stage.deadline_s is None
-        else asyncio.get_running_loop().call_later(
-            stage.deadline_s, log, stage.key, f"late: longer than {show_seconds(stage.deadline_s)}"
-        )
-    )
+    late = None
+    if stage.deadline_s is not None:
+        text = f"late: longer than {show_seconds(stage.deadline_s)}"
+        late = asyncio.get_running_loop().call_later(stage.deadline_s, log, stage.key, text)
     try:
-        await asyncio.wait((task, leave, over), return_when=asyncio.FIRST_COMPLETED)
+        while not (task.done() or leave.done() or over.done()):
+            await asyncio.wait((task, leave, over), timeout=REAP_S, return_when=asyncio.FIRST_COMPLETED)
+            boot.reap()
         if boot.leave.is_set():
             raise Leave
         if over.done():
@@ -352,7 +362,9 @@ async def _be_seen(boot: Boot) -> None:
 
 
 async def _close(boot: Boot) -> None:
-    """Close what listens and polls; nothing is left behind."""
+    """Close what listens, polls and runs; nothing is left behind, whatever ended the boot."""
+    if boot.engine is not None:
+        await stop_engine(boot)
     for provider in boot.providers:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(2):
@@ -364,11 +376,10 @@ async def _close(boot: Boot) -> None:
     if boot.server is not None:
         boot.server.should_exit = True
     for task in boot.tasks:
-        if boot.server is None or task is not boot.tasks[0]:
-            task.cancel()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(2):
-            await asyncio.gather(*boot.tasks, return_exceptions=True)
+        task.cancel()
+    tasks = boot.tasks if boot.serving is None else [*boot.tasks, boot.serving]
+    if tasks:
+        await asyncio.wait(tasks, timeout=2)
 
 
 def environment() -> dict[str, str]:

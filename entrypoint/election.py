@@ -81,6 +81,8 @@ def elect(boxes: Sequence[Candidate]) -> Elected | tuple[Refusal, ...] | None:
         named = [box for box in boxes if _is(box, wanted)]
         if not named:
             return (_head_of_nobody(boxes, wanted),)
+        if len(named) > 1:
+            return (_head_of_several(named, wanted),)
         head, rule = named[0], f"HEAD_HOST={wanted}"
     elif boxes[0].role:
         heads = [box for box in boxes if box.role == "head"]
@@ -200,6 +202,15 @@ def _head_of_nobody(boxes: Sequence[Candidate], wanted: str) -> Refusal:
         f"{wanted}, which is none of {', '.join(box.name for box in boxes)}",
         "the lan address or host name of one of the boxes",
         "Correct HEAD_HOST in compose/.env on every box, or unset it.",
+    )
+
+
+def _head_of_several(named: Sequence[Candidate], wanted: str) -> Refusal:
+    return Refusal(
+        "HEAD_HOST",
+        f"{wanted}, the host name of {' and of '.join(box.name for box in named)}",
+        "one head",
+        "Set HEAD_HOST to the lan address of the head on every box, or give the boxes names of their own.",
     )
 
 

@@ -33,6 +33,7 @@ from group.store import Store
 from group.view import About, Record, View
 
 TICK_S = 0.25
+COMPLAIN_S = 30.0
 
 
 class GenerationOver(Exception):
@@ -70,6 +71,7 @@ class Driver:
         self.launch: Record | None = None
         self.on_change: Callable[[], None] = lambda: None
         self._sequence = 0
+        self._complained = 0.0
         self._changed = asyncio.Event()
 
     # -- what others see -------------------------------------------------------------------------------
@@ -123,8 +125,8 @@ class Driver:
         before = self.own
         after, actions = step(before, moment, self.limits)
         for action in actions:
-            if isinstance(action, Persist):
-                self.store.keep_epoch(action.epoch)  # on the disk before `own` is shown to anybody
+            if isinstance(action, Persist) and not self._stored(action.epoch):
+                return  # nothing happened: the next tick tries again
         self.own = after
         if replace(after, ticked_at=None) != replace(before, ticked_at=None):
             self._note(before)
@@ -140,6 +142,18 @@ class Driver:
                     self.launch = record
                 case Check() | Stop() | Persist():
                     pass  # levels: the stages see them in `own.state`
+
+    def _stored(self, epoch: int) -> bool:
+        """True once the epoch is on the disk; only then may `own` be shown to anybody."""
+        try:
+            self.store.keep_epoch(epoch)
+        except OSError as error:
+            now = boottime()
+            if now - self._complained > COMPLAIN_S:
+                log("group", f"the epoch cannot be stored: {error}", epoch=epoch)
+                self._complained = now
+            return False
+        return True
 
     def _note(self, before: Own) -> None:
         own = self.own

@@ -53,6 +53,8 @@ def verify(text: bytes, group: str, dialled: str, nonce: str, secret: str | None
     if envelope.get("nonce") != nonce:
         raise NotVerified("answers another question (nonce)")
     body: str = envelope["body"]
+    if not secret and envelope.get("mac") is not None:
+        raise NotVerified("signs its answers: GROUP_SECRET is set there, and not here")
     if secret:
         given = envelope.get("mac")
         if not isinstance(given, str):

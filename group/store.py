@@ -18,7 +18,7 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.values = self._read()
-            self._write()
+            self._write(self.values)
         except OSError as error:
             raise Refusal(
                 "STATE_DIR",
@@ -35,8 +35,7 @@ class Store:
     def keep_epoch(self, epoch: int) -> None:
         """Store `epoch` if it is higher, and return only when it is on the disk. Raises OSError."""
         if epoch > self.epoch:
-            self.values["epoch"] = epoch
-            self._write()
+            self._write({**self.values, "epoch": epoch})
 
     def _read(self) -> dict[str, int]:
         try:
@@ -50,10 +49,10 @@ class Store:
             return {}
         return {key: value for key, value in data.items() if type(value) is int and value >= 0}
 
-    def _write(self) -> None:
+    def _write(self, values: dict[str, int]) -> None:
         fresh = self.file.with_suffix(".new")
         with fresh.open("w") as out:
-            json.dump(self.values, out)
+            json.dump(values, out)
             out.flush()
             os.fsync(out.fileno())
         fresh.replace(self.file)
@@ -62,3 +61,4 @@ class Store:
             os.fsync(folder)
         finally:
             os.close(folder)
+        self.values = values

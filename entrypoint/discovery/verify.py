@@ -124,6 +124,12 @@ class Members:
         self._wake.set()
         self._wake = asyncio.Event()
 
+    def reap(self) -> None:
+        """Raise what a poll failed with: a defect must not look like a silent member."""
+        for task in self._tasks.values():
+            if task.done():
+                task.result()
+
     async def stop(self) -> None:
         """End all polling."""
         for task in self._tasks.values():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from core.log import log
 from core.plan import differing
 from core.refusal import Refusal, Refusals
@@ -33,7 +35,7 @@ async def preflight(boot: Boot) -> None:
 
 async def size(boot: Boot) -> None:
     """From the published facts of all members, so that all boxes come to the same plan: the smallest decides."""
-    settings, driver, members = boot.need()
+    settings, _, members = boot.need()
     views = members.live()
     if meet.who(boot) != boot.formed or boot.elected is None:
         raise Again("a box came, went or started again")
@@ -44,11 +46,7 @@ async def size(boot: Boot) -> None:
         plan, sizing = compose.sized_plan(boot, settings, boxes)
     except (Refusal, Refusals) as error:
         found = error.refusals if isinstance(error, Refusals) else (error,)
-        boot.refuse(group=found)
-        if boot.exits:
-            raise Refusals(found) from None
-        await driver.until(lambda: meet.who(boot) != boot.formed)  # other boxes may bring other memory
-        raise Again("the boxes have changed") from None
+        await _hold(boot, found)  # other boxes may bring other memory
     assert boot.facts is not None
     interfaces = {boot.lan: boot.facts.interfaces, **{lan: view.about.interfaces for lan, view in views.items()}}
     subnets = (settings.text("CLUSTER_SUBNET") or settings.text("FABRIC_SUBNETS")).split(",")
@@ -56,6 +54,16 @@ async def size(boot: Boot) -> None:
     boot.group_plan = plan
     boot.rows = warnings_first((*boot.rows, *sizing.rows))
     boot.board.step(f"plan {plan.hash()}")
+
+
+async def _hold(boot: Boot, found: tuple[Refusal, ...]) -> NoReturn:
+    """Refuse as a group until a box comes, goes or starts again; then look anew."""
+    _, driver, _ = boot.need()
+    boot.refuse(group=found)
+    if boot.exits:
+        raise Refusals(found)
+    await driver.until(lambda: meet.who(boot) != boot.formed)
+    raise Again("the boxes have changed")
 
 
 async def agree(boot: Boot) -> None:
@@ -71,7 +79,7 @@ async def agree(boot: Boot) -> None:
             raise Again("a box came, went or started again")
         views = members.live()
         if boottime() - began > SETTLE_S:
-            _same_plan(boot)
+            await _same_plan(boot)
         late = [
             f"{view.about.hostname} ({lan}) is {view.state}" for lan, view in views.items() if view.state != "ready"
         ]
@@ -83,7 +91,7 @@ async def agree(boot: Boot) -> None:
     log("agree", "accepted", generation=record.id[:8], epoch=record.epoch, head=record.head.lan)
 
 
-def _same_plan(boot: Boot) -> None:
+async def _same_plan(boot: Boot) -> None:
     """Equal settings and facts give equal plans; another hash is another version of the kit or its model.toml."""
     _, driver, members = boot.need()
     mine = driver.formation.plan_hash if driver.formation else ""
@@ -97,10 +105,7 @@ def _same_plan(boot: Boot) -> None:
             cure = "Run the same image and kit on every box, then up."
             found.append(Refusal("group plan", seen, "the same plan on all boxes", cure))
     if found:
-        boot.refuse(group=found)
-        if boot.exits:
-            raise Refusals(tuple(found))
-        raise Again("the plans differ")
+        await _hold(boot, tuple(found))
 
 
 async def fabric_check(boot: Boot) -> None:

@@ -50,7 +50,7 @@ async def page(boot: Boot) -> None:
         timeout_graceful_shutdown=1,
     )
     boot.server = Server(config)
-    boot.tasks.append(asyncio.create_task(boot.server.serve(sockets=[listener])))
+    boot.serving = asyncio.create_task(boot.server.serve(sockets=[listener]))
     async with asyncio.timeout(ANSWER_UP_S):
         while not boot.server.started:
             await asyncio.sleep(0.01)
