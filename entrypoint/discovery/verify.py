@@ -22,16 +22,13 @@ MOST = 64  # members and hints kept; a LAN full of garbage must not fill the mem
 
 @dataclass
 class Member:
-    """One verified lan address: its last word, and which starts of the kit have answered there."""
+    """One verified lan address and its last word."""
 
     lan: str
     port: int
     sight: Sight
     seen_at: float
     note: str = ""
-    instances: list[tuple[str, float]] = field(default_factory=list)
-    alternating: tuple[str, ...] = ()
-    alternated_at: float = 0.0
 
     def live(self, now: float) -> bool:
         """True while it answers: its last word is young and no connection was refused since."""
@@ -42,14 +39,29 @@ class Member:
         known = self.sight.view
         if known is not None and known.instance == view.instance and view.sequence < known.sequence:
             return False
-        if not self.instances or self.instances[-1][0] != view.instance:
-            if any(one == view.instance for one, _ in self.instances):
-                self.alternating = tuple(sorted({view.instance, self.instances[-1][0]}))
-                self.alternated_at = now
-            self.instances = [*self.instances[-7:], (view.instance, now)]
         self.sight = replace(self.sight, view=view, began=began)
         self.seen_at, self.note = now, ""
         return True
+
+
+@dataclass
+class Claims:
+    """Which starts of the kit have said that a lan address is theirs. A, then B, then A again: two boxes share it.
+
+    A kit that starts again is A, then B: an instance never comes back.
+    """
+
+    instances: list[str] = field(default_factory=list)
+    alternating: tuple[str, ...] = ()
+    at: float = 0.0
+
+    def hear(self, instance: str, now: float) -> None:
+        """Somebody claims the address, by whatever way it was reached."""
+        if self.instances and self.instances[-1] == instance:
+            return
+        if instance in self.instances:
+            self.alternating, self.at = tuple(sorted({instance, self.instances[-1]})), now
+        self.instances = [*self.instances[-7:], instance]
 
 
 class Members:
@@ -60,6 +72,7 @@ class Members:
         self.group, self.secret, self.source = group, secret, source
         self.table: dict[str, Member] = {}
         self.hints: dict[tuple[str, int], str] = {}  # (host, port) -> what became of it, for people
+        self.claims: dict[str, Claims] = {}
         self.twin: tuple[str, float] | None = None  # another instance on our own address, when
         self.pace: Callable[[], float] = lambda: FAST_S
         self.changed: Callable[[], None] = lambda: None
@@ -86,9 +99,9 @@ class Members:
         """Addresses at which two starts of the kit answer in turn, with both instances."""
         now = boottime()
         found = {
-            lan: member.alternating
-            for lan, member in self.table.items()
-            if member.alternating and now - member.alternated_at < FORGET_S
+            lan: claims.alternating
+            for lan, claims in self.claims.items()
+            if claims.alternating and now - claims.at < FORGET_S
         }
         if self.twin is not None and now - self.twin[1] < LIVE_S:
             found[self.lan] = tuple(sorted((self.instance, self.twin[0])))
@@ -173,6 +186,8 @@ class Members:
             self.twin = (view.instance, now)
             self.changed()
             return
+        if view.lan in self.claims or len(self.claims) < MOST:
+            self.claims.setdefault(view.lan, Claims()).hear(view.instance, now)
         if (address, key[1]) != (view.lan, view.port):
             # Reached by a name or a second address: what counts is who answers at its lan address.
             self.hints[key] = f"is {view.lan}:{view.port}"

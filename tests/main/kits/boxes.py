@@ -78,10 +78,11 @@ class Box:
 
 
 @contextlib.contextmanager
-def boxes(folder: Path, count: int, block: int, tp: int | None = None, **settings: str) -> Iterator[list[Box]]:
-    """`count` boxes at 127.0.<block>.11 and up, not started; whatever still runs is killed at the end."""
+def boxes(folder: Path, count: int, tp: int | None = None, **settings: str) -> Iterator[list[Box]]:
+    """`count` boxes at 127.x.y.11 and up, not started; whatever still runs is killed at the end."""
     common = {"TP": str(tp or count), "GROUP_NAME": f"t-{secrets.token_hex(4)}", **settings}
-    made = [Box(folder / f"box{i}", f"127.0.{block}.{11 + i}", common) for i in range(count)]
+    block = f"127.{secrets.randbelow(200) + 32}.{secrets.randbelow(250)}"  # so that two runs on one machine never meet
+    made = [Box(folder / f"box{i}", f"{block}.{11 + i}", common) for i in range(count)]
     try:
         yield made
     finally:
