@@ -13,9 +13,12 @@ from core.refusal import Refusal
 
 _KEY = re.compile(r"[ \t]*(?:export[ \t]+)?(?P<key>[^=:\n]*?)[ \t]*(?:(?P<sign>[=:])[ \t]*|$)", re.MULTILINE)
 _PLAIN = re.compile(r"[^\n]*")
-_QUOTED = {"'": re.compile(r"'([^']*)'"), '"': re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)}
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
-_VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<braced>\w+)(?:(?P<rule>:?[-+])(?P<other>[^}]*))?\}|(?P<named>\w+))")
+_QUOTED = {"'": re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL), '"': re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)}
+_ESCAPES = {"$": "$$", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_VARIABLE = re.compile(
+    rf"\$(?:(?P<escaped>\$)|\{{(?P<braced>{_NAME})(?:(?P<rule>:?[-+])(?P<other>[^}}]*))?\}}|(?P<named>{_NAME})|(?P<open>\{{))"
+)
 
 
 def parse(text: str, shell: Mapping[str, str], place: str = "compose/.env") -> dict[str, str]:
@@ -58,23 +61,23 @@ def _value(text: str, at: int, known: Mapping[str, str], place: str) -> tuple[st
         if found is None:
             raise Refusal(place, f"a {quote} that is not closed", "its closing quote", f"Correct {place}.")
         raw = found.group(1)
-        end = text.find("\n", found.end())
-        value = raw if quote == "'" else _expand(_unescape(raw), known)
-        return value, len(text) if end < 0 else end
+        return (raw.replace("\\'", "'") if quote == "'" else _expand(_unescape(raw), known, place)), found.end()
     plain = _PLAIN.match(text, at)
     raw = plain.group(0) if plain else ""
-    kept = re.split(r"(?:^|[ \t])#", raw, maxsplit=1)[0].strip()
-    return _expand(kept, known), at + len(raw)
+    kept = raw.strip().split(" #", 1)[0].strip()
+    return _expand(kept, known, place), at + len(raw)
 
 
 def _unescape(raw: str) -> str:
     return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found.group(1), found.group(0)), raw, flags=re.DOTALL)
 
 
-def _expand(raw: str, known: Mapping[str, str]) -> str:
+def _expand(raw: str, known: Mapping[str, str], place: str) -> str:
     def replaced(found: re.Match[str]) -> str:
         if found.group("escaped"):
             return "$"
+        if found.group("open"):
+            raise Refusal(place, "${ without a name and a }", "${NAME}, or $$ for a dollar", f"Correct {place}.")
         value = known.get(found.group("braced") or found.group("named"), None)
         rule, other = found.group("rule"), found.group("other") or ""
         present = value is not None if rule in ("-", "+") else bool(value)

@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.refusal import Refusal
 from launcher.dotenv import parse
@@ -17,6 +19,9 @@ TEXT = r"""
 PLAIN=plain # tail
 export SPACED = spaced
 LITERAL='lit $PLAIN "q" # no'
+DOLLARS="a\${PLAIN}"
+QUOTE='it\'s'
+NOT_A_COMMENT= #x
 ESCAPED="dq $PLAIN ${NOPE:-def} \n x \"q\" #y"
 UNDASHED=un$PLAIN-${PLAIN}
 HASH=a#b
@@ -55,10 +60,25 @@ def test_every_form_reads_as_compose_reads_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "line", "seen"),
-    [("A=1\nB C=2\n", 2, "B"), ('\n\nA="open\n', 3, "not closed"), ("=x\n", 1, "nothing before"), ("A='x\n", 1, "'")],
+    [
+        ("A=1\nB C=2\n", 2, "B"),
+        ('\n\nA="open\n', 3, "not closed"),
+        ("=x\n", 1, "nothing before"),
+        ("A='x\n", 1, "'"),
+        ("A=${\n", 1, "${"),
+    ],
 )
 def test_what_compose_refuses_is_refused_with_its_line(text: str, line: int, seen: str) -> None:
     with pytest.raises(Refusal) as refused:
         parse(text, {})
     assert f"line {line}" in refused.value.setting
     assert seen in refused.value.seen
+
+
+@given(st.text("aB=: \n\t'\"#$\\{}-é", max_size=60))
+def test_garbage_is_read_or_refused_and_nothing_else(text: str) -> None:
+    try:
+        read = parse(text, {})
+    except Refusal as refusal:
+        read = {"refused": refusal.setting}
+    assert all(isinstance(value, str) for value in read.values())
