@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 import urllib.error
@@ -118,7 +119,7 @@ class Watch:
         """Redraw on a terminal; elsewhere a line for each box whose stage, step or health changed."""
         if sys.stdout.isatty():
             lines = table(self.boxes, time.monotonic() - self.started)
-            width = os.get_terminal_size().columns
+            width = shutil.get_terminal_size().columns
             back = f"\x1b[{self.drawn}F\x1b[J" if self.drawn else ""
             print(back + "\n".join(line[: width - 1] for line in lines), flush=True)
             self.drawn = len(lines)
