@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from core.stage import Stage
-from entrypoint.boot import Boot, environment, run
+from entrypoint.boot import Boot
+from entrypoint.run import run
 from entrypoint.stages import meet, serve, settle, start
 
 STAGES: tuple[Stage[Boot], ...] = (
@@ -28,7 +30,7 @@ STAGES: tuple[Stage[Boot], ...] = (
 
 def main() -> int:
     """Exit status: 0 after TERM, 2 after a refusal with ON_REFUSAL=exit or without a page."""
-    return asyncio.run(run(STAGES, "join", environment()))
+    return asyncio.run(run(STAGES, "join", dict(os.environ)))
 
 
 if __name__ == "__main__":

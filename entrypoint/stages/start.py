@@ -18,7 +18,7 @@ from core.log import log
 from core.refusal import Refusal, Refusals
 from core.registry import registry
 from core.settings import Setting, Settings, Source
-from entrypoint.boot import Boot, remember_memory
+from entrypoint.boot import Boot
 from entrypoint.knobs import TP_SPELLINGS
 from entrypoint.stages import ground
 
@@ -153,7 +153,7 @@ async def facts(boot: Boot) -> None:
     assert settings is not None
     boot.facts = gather(boot.root, ground.disks(settings))
     boot.hostname = boot.facts.hostname.split(".", 1)[0]
-    remember_memory(boot)
+    boot.remember_memory()
     found = lan_address(boot.facts, settings, settings["PEERS"] or ())
     refusals = list(ground.refusals(boot, settings))
     if isinstance(found, Refusal):
