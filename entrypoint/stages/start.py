@@ -65,8 +65,7 @@ def early_settings(environ: dict[str, str]) -> dict[str, str]:
         text = environ.get(name) or str(knob.default)
         try:
             knob.parse(text)
-            socket.inet_aton(text) if name == "STATUS_BIND" else None
-        except (Refusal, OSError):
+        except Refusal:
             text = str(knob.default)
         found[name] = text
     return found
@@ -117,8 +116,8 @@ def lenient(table: dict[str, Knob], environ: dict[str, str]) -> tuple[Settings, 
     sources: dict[str, Source] = {}
     try:
         given = json.loads(environ.get("GLM53_SOURCES") or "{}")
-        sources = given if isinstance(given, dict) else {}
-    except ValueError:
+        sources = {name: text for name, text in given.items() if isinstance(text, str)}  # type: ignore[misc]
+    except (ValueError, AttributeError):
         log("knobs", "GLM53_SOURCES is unreadable: sources are shown as environment")
     found, refusals = {}, []
     for name, knob in table.items():
