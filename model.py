@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Model:
 
     def vocabulary(self, tp: int) -> int:
         """Rows of embedding and head after padding for `tp`."""
-        multiple = self["padding.vocabulary_multiple"] * tp if self.padded(tp) else 1
+        multiple = math.lcm(self["padding.vocabulary_multiple"], tp)
         return int(-(-self["target.vocabulary"] // multiple) * multiple)
 
     def drafter_heads(self, tp: int) -> tuple[int, int]:
@@ -189,7 +190,7 @@ def _compare_config(model: Model, folder: Path) -> list[Row]:
     if config is None:
         return [Row("checkpoint config", "WARN", f"no readable config.json in {folder}", "the checkpoint's own")]
     text = {**config, **(config.get("text_config") or {})}
-    original = text.get("tp_pad_orig") or {}
+    original = {name: pair[0] for name, pair in (text.get("tp_pad_orig") or {}).get("sizes", {}).items()}
     rows = []
     for name, path in CONFIG_NAMES.items():
         seen, expected = original.get(name, text.get(name)), model[path]

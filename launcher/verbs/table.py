@@ -40,6 +40,11 @@ VERBS = (
         "What would be launched and whether it fits: budget, knobs, overlays, argv; --json, --diff A B",
     ),
     Verb(
+        "pad",
+        "launcher.verbs.pad",
+        "SRC DST [--tp 3|6]: zero-pad a checkpoint whose heads do not divide (exact; hard links)",
+    ),
+    Verb(
         "lab",
         "launcher.verbs.lab",
         "A cluster of real vLLM on this machine: up, status, logs, exec, kill, pause, resume, down",
@@ -48,6 +53,11 @@ VERBS = (
         "patches",
         "launcher.verbs.patches",
         "check, apply, remove or list the patches on an unpacked vLLM",
+    ),
+    Verb(
+        "gate",
+        "launcher.verbs.gate",
+        "Is the served model right, fast and fair: gate quick, full, NAME..., speed run, speed compare A B",
     ),
     Verb(
         "lock",
