@@ -14,7 +14,7 @@ def parse_range(text: str) -> tuple[int, int]:
 def find_ports(low: int, high: int, counter: int) -> tuple[int, int] | None:
     """The first two neighbours from 2 x `counter` on (wrapping) that can be bound; None when none can.
 
-    The counter is the epoch, so generation after generation gets ports of its own: a straggler of the last one
+    The counter grows with the epoch, so generation after generation gets ports of its own: a straggler of the last one
     finds nobody on its old port.
     """
     pairs = (high - low + 1) // 2
