@@ -318,6 +318,19 @@ async def test_a_slow_reader_slows_the_engine_and_not_the_box_s_memory() -> None
         await until(lambda: door.open == 0)
 
 
+async def test_closing_ends_held_requests_also_right_after_a_change() -> None:
+    door = Door("127.0.0.1", 0, Way(), 900.0, lambda: "launch")
+    await door.start()
+    reader, writer = await dial(door)
+    writer.write(b"hello")
+    await until(lambda: door.held == 1)
+    door.changed()
+    await asyncio.wait_for(door.close(), 2)
+    with pytest.raises(ConnectionResetError):
+        await reader.read()
+    writer.close()
+
+
 async def test_a_door_that_leads_to_itself_is_refused() -> None:
     way = Way()
     async with opened(way, hold_s=0.2) as door, httpx.AsyncClient() as client:
