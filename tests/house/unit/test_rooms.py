@@ -1,9 +1,12 @@
 """Each room says in two lines what lives there; the pure rooms import the standard library only."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+from core.registry import registry
 
 ROOT = Path(__file__).resolve().parents[3]
 PURE = ("core", "launcher", "entrypoint/sizing", "entrypoint/serve", "group")
@@ -33,3 +36,18 @@ def test_knobs_import_the_standard_library_only() -> None:
         "numpy",
     }
     assert not foreign
+
+
+def test_every_knob_is_read_somewhere() -> None:
+    """A variable that is declared and read by nothing would be set in vain. MEMBERSHIP's other value is refused."""
+    later = {"MEMBERSHIP", "PREFLIGHT", "FABRIC_CHECK_BYTES", "FABRIC_CHECK_GBPS_PER_DEVICE"}
+    out = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    readers = [
+        ROOT / name
+        for name in out.stdout.split()
+        if name.endswith((".py", ".sh", "Dockerfile"))
+        and not name.endswith("knobs.py")
+        and not name.startswith(("tests/", "launcher/generate"))
+    ]
+    words = {word for file in readers if file.is_file() for word in re.findall(r"[A-Z][A-Z0-9_]+", file.read_text())}
+    assert set(registry()) - words <= later
