@@ -21,7 +21,7 @@ def command(python: Path) -> list[str]:
 def environment(lab: Lab, box: Box, root: Path, engine_python: Path, model: Path) -> dict[str, str]:
     """Everything the kit of `box` is started with; the user's knobs win. `root` is the kit's own folder."""
     folder = box.path
-    folders = {name: str(folder / name) for name in ("home", "logs", "state", "cache", "tmp")}
+    folders = {name: str(folder / name) for name in ("home", "logs", "state", "tmp")}
     process = {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
@@ -30,6 +30,9 @@ def environment(lab: Lab, box: Box, root: Path, engine_python: Path, model: Path
         "PYTHONPATH": str(root),
         "PYTHONPYCACHEPREFIX": str(cache() / "pycache"),  # compiled once, as in the image; no file in the clone
         "GLM53_LAB_BOX": f"{lab.group}/{box.name}",
+        # Eager vLLM still compiles a few small functions with g++: half a minute of the first answer, and a
+        # compiler that a newcomer may not have.
+        "TORCH_COMPILE_DISABLE": "1",
     }
     profile = {
         "ENGINE_PROFILE": "lab-cpu",
@@ -46,7 +49,7 @@ def environment(lab: Lab, box: Box, root: Path, engine_python: Path, model: Path
         "SPEC_METHOD": "none",
         "STATE_DIR": folders["state"],
         "LOG_DIR": folders["logs"],
-        "CACHE_ROOT": folders["cache"],
+        "CACHE_ROOT": str(cache() / "lab" / box.name),  # as the volume of a box, which survives `down`
         "ENGINE_STOP_S": "20",  # nothing of a tiny model is worth waiting longer for
     }
     return process | profile | lab.settings_of(box)
@@ -56,7 +59,7 @@ def make_folders(environment: Mapping[str, str], box: Box) -> None:
     """The folders that a container would have as volumes. A folder the user chose is the user's to make."""
     for name in ("HOME", "TMPDIR", "STATE_DIR", "LOG_DIR", "CACHE_ROOT"):
         folder = Path(environment[name])
-        if box.path in folder.parents or name == "TMPDIR":
+        if box.path in folder.parents or cache() in folder.parents or name == "TMPDIR":
             folder.mkdir(parents=True, exist_ok=True)
 
 

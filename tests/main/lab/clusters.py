@@ -78,8 +78,8 @@ def a_lab(name: str, count: int, set_: Mapping[str, str] | None = None, at_s: Se
             cluster.start_all(lab, held, at_s, print)
         yield lab
     finally:
-        for box in lab.boxes:
-            print(f"---- {box.name}\n{(box.path / 'kit.log').read_text(errors='replace')[-6000:]}")
+        for log in [box.path / "kit.log" for box in lab.boxes]:
+            print(f"---- {log.parent.name}\n{log.read_text(errors='replace')[-6000:] if log.exists() else 'gone'}")
         if state.file_of(name).exists():
             cluster.stop(lab, lab.boxes, 25)
             left = process.leftovers(lab)

@@ -69,7 +69,7 @@ def run_kit(lab: Lab, knobs: dict[str, str], front: tuple[str, ...] = ()) -> tup
     """(exit status, what it wrote, seconds) of a box's kit."""
     box = lab.boxes[0]
     settings = environment(lab, box, ROOT, Path("/bin/false"), model.tiny()) | knobs
-    make_folders(settings | {"CACHE_ROOT": str(box.path / "cache")}, box)
+    make_folders(settings, box)
     argv = [*front, *command(python_of(locked("kit")))]
     begin = time.monotonic()
     done = subprocess.run(argv, env=settings, cwd=box.path, capture_output=True, text=True, timeout=30, check=False)
