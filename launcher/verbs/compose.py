@@ -47,11 +47,10 @@ def run(arguments: list[str]) -> int:
         refused(judge_tools(look_at_tools(environ)))
     command = [*compose_command(line, on, seen.settings, dotenv), *line.options, line.verb, *line.rest]
     sys.stdout.flush()
-    try:
-        status = subprocess.run(command, env=environ, check=False).returncode
-    except KeyboardInterrupt:  # docker compose has had it too and has ended by itself
-        return 130
-    if status == 0 and line.detached:
+    if not line.detached:  # docker compose takes our place: what is typed, Ctrl-C too, is its own from here on
+        os.execvpe(command[0], command, environ)
+    status = subprocess.run(command, env=environ, check=False).returncode
+    if status == 0:
         print("glm53: started. Follow all boxes until they serve: ./glm53 watch --until serving")
     return status
 

@@ -33,6 +33,11 @@ elif words[0] == "image":
     sys.exit(0 if say["image"] else 1)
 elif words[0] == "ps":
     print(say["container"]) if say["container"] is not None else None
+elif "up" in words and say["slow"]:
+    import signal, time
+    signal.signal(signal.SIGINT, lambda *_: (time.sleep(1), (home / "graceful").touch(), sys.exit(0)))
+    (home / "running").touch()
+    time.sleep(20)
 elif words[0] == "compose" and "config" in words:
     sys.exit(subprocess.run([*say["real"], *words[1:]]).returncode)
 """
@@ -108,7 +113,7 @@ def kit(tmp_path: Path) -> Kit:
     (docker / "docker").chmod(0o755)
     (docker / "with_infiniband.py").write_text(WITH_INFINIBAND)
     answers = {"compose": "2.29.1", "daemon": "", "runtimes": {"nvidia": {}, "runc": {}}, "image": True,
-               "container": None, "real": []}  # fmt: skip
+               "container": None, "real": [], "slow": False}  # fmt: skip
     (docker / "says.json").write_text(json.dumps(answers))
     return Kit(root, docker, {"PATH": f"{docker}:{os.environ['PATH']}", "HOME": str(tmp_path)})
 

@@ -1,6 +1,10 @@
 """./glm53 up: what is refused before Docker starts anything, and what docker compose is given."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -182,3 +186,15 @@ def test_a_variable_of_the_shell_cannot_redirect_compose(kit: Kit) -> None:
 def test_paths_that_a_mount_fixes_are_nobodys_choice(kit: Kit, model: dict[str, str]) -> None:
     assert kit.run("up", "-d", shell={"LOG_DIR": "/srv/logs", **model}).returncode == 0
     assert json.loads(kit.last()["environ"]["GLM53_SOURCES"])["LOG_DIR"] == "default"
+
+
+def test_ctrl_c_leaves_compose_the_time_it_needs_to_stop_the_engine(kit: Kit, model: dict[str, str]) -> None:
+    kit.says(slow=True)
+    command = [sys.executable, str(kit.docker / "with_infiniband.py"), str(kit.root), "up"]
+    process = subprocess.Popen(command, env={**kit.environ, **model}, start_new_session=True)
+    deadline = time.monotonic() + 20
+    while not (kit.docker / "running").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(20) == 0
+    assert (kit.docker / "graceful").exists()
