@@ -161,10 +161,14 @@ def _changed(own: Own, moment: Moment, state: State, reason: str | None = None) 
 
 
 def _raise_epoch(own: Own, moment: Moment) -> tuple[Own, tuple[Action, ...]]:
-    """Epochs only grow. In a generation only its own seats are listened to: a stranger must not end it."""
-    listened = set(moment.sights)
+    """Epochs only grow. Only seats are listened to, or who may get one: a stranger must neither end a generation
+    nor raise the epochs of a group that it is not part of.
+    """
+    listened: set[str] = set()
     if own.state in ENGAGED and own.record is not None:
-        listened &= {seat.lan for seat in own.record.seats}
+        listened = {seat.lan for seat in own.record.seats}
+    elif moment.formation is not None:
+        listened = set(moment.formation.order)
     seen = max((s.view.epoch for lan, s in moment.sights.items() if lan in listened and s.view), default=0)
     if seen <= own.epoch:
         return own, ()

@@ -84,6 +84,7 @@ class Dnssd:
         task.add_done_callback(self._tasks.discard)
 
     async def _resolve(self, name: str, announcement: Announcement, on_hint: OnHint) -> None:
+        from zeroconf import IPVersion
         from zeroconf.asyncio import AsyncServiceInfo
 
         if self._zeroconf is None:
@@ -92,7 +93,7 @@ class Dnssd:
         if not await info.async_request(self._zeroconf.zeroconf, RESOLVE_MS):
             self._heard[name] = f"{name.removesuffix('.' + SERVICE)}: announced, but does not say where it is"
             return
-        addresses = info.parsed_addresses()
+        addresses = info.parsed_addresses(IPVersion.V4Only)
         group = (info.decoded_properties or {}).get("group") or "?"
         if not addresses or not info.port:
             return

@@ -15,6 +15,11 @@ def _address(text: str) -> str | None:
     return None
 
 
+def _ports(hosts: tuple[str, ...]) -> str | None:
+    ports = [host.rpartition(":")[2] for host in hosts if ":" in host]
+    return None if all(not port or 0 < int(port) < 65536 for port in ports) else "ports from 1 to 65535"
+
+
 def _networks(text: str) -> str | None:
     for part in text.split(","):
         try:
@@ -31,6 +36,7 @@ KNOBS: tuple[Knob, ...] = (
         None,
         "Other boxes as host[:port],...; asked in addition to DNS-SD (which some switches and Wi-Fi bridges drop).",
         scope="box",
+        check=_ports,
     ),
     Knob(
         "DISCOVERY",

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 
 from entrypoint.discovery.provider import STATIC, Hint
 from group.ask import Refused, Silent, ask, boottime
@@ -15,6 +16,7 @@ from group.view import View
 
 LIVE_S = 5.0  # a member whose last good answer is older does not count for an election
 FAST_S, IDLE_S, SLOW_S = 0.1, 0.5, 1.0
+NAME_S = 2.0  # a name that is no member yet: asking a name server twice a second would be rude
 ASK_S = 2.0
 FORGET_S = 60.0
 MOST = 64  # members and hints kept; a LAN full of garbage must not fill the memory
@@ -112,7 +114,7 @@ class Members:
     def on_hint(self, hint: Hint, there: bool) -> None:
         """A provider, or another member, says that somebody may be there (or has gone)."""
         key = (hint.host, hint.port)
-        if not there:
+        if not there or not hint.host or not 1 <= hint.port <= 65535:
             # A good-bye is a hint too: anybody can send one. The poll will see for itself.
             return
         if key in self._tasks or (len(self._tasks) >= MOST and not self._make_room()):
@@ -167,7 +169,7 @@ class Members:
             except (Silent, NotVerified) as error:
                 self._note(key, str(error))
             member = self._member(key)
-            pause = self.pace() if member is not None else IDLE_S
+            pause = self.pace() if member is not None else IDLE_S if _is_address(host) else NAME_S
             if await _wait(wake, pause):
                 # A change on our side: everybody is asked again at once, but never more than about 50 times a second.
                 await asyncio.sleep(max(0.0, 0.02 - (boottime() - began)))
@@ -207,7 +209,7 @@ class Members:
             self.hints[key] = "verified"
             for peer in view.about.peers:
                 host, _, port = peer.rpartition(":")
-                if port.isdigit() and host != self.lan:
+                if port.isdecimal() and len(port) <= 5 and _is_address(host) and host != self.lan:
                     self.on_hint(Hint(host, int(port), f"via {view.lan}"), True)
             self.changed()
 
@@ -226,14 +228,22 @@ class Members:
             member.note = why
 
 
+def _is_address(text: str) -> bool:
+    try:
+        IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
 async def _resolve(host: str) -> str:
     """The IPv4 address of a host name; Silent when the name is unknown."""
-    if host.replace(".", "").isdigit():
+    if _is_address(host):
         return host
     try:
         async with asyncio.timeout(ASK_S):
             found = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET)
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValueError):  # ValueError: what no name can look like
         raise Silent(f"{host}: no such name") from None
     return str(found[0][4][0])
 

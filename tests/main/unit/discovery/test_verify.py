@@ -172,6 +172,8 @@ def test_members_of_members_are_hints() -> None:
         box.peers = (f"127.0.9.3:{third.port}", "garbage", "127.0.9.1:1", ":", "127.0.9.4:99999999")
         hint(table, box)
         await until(lambda: set(table.live()) == {"127.0.9.2", "127.0.9.3"})
+        assert set(table.hints) == {(box.host, box.port), ("127.0.9.3", third.port)}
+        table.reap()
         await third.close()
 
     play(scene)
@@ -184,5 +186,18 @@ def test_a_flood_of_hints_is_bounded() -> None:
         assert len(table.hints) <= MOST
         hint(table, box)  # and leaves room for a box that answers
         await until(lambda: bool(table.live()))
+
+    play(scene)
+
+
+@pytest.mark.parametrize("host", ["", "no such host", "a" * 300, "..", "\x00", "999.1.1.1", "1.2.3", "ü.invalid"])
+def test_a_hint_that_cannot_be_asked_is_no_failure(host: str) -> None:
+    async def scene(table: Members, box: FakeBox) -> None:
+        table.on_hint(Hint(host, box.port, "PEERS"), True)
+        table.on_hint(Hint(box.host, 99999, "PEERS"), True)
+        hint(table, box)
+        await until(lambda: bool(table.live()))
+        table.reap()
+        assert set(table.table) == {box.host}
 
     play(scene)
