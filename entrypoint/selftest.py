@@ -89,7 +89,8 @@ async def run(
                 good = question.accepts(answer)
                 wrong += not good
                 shown = " ".join(answer.split())[:60] or "nothing"
-                lines.append(f"{'ok' if good else 'FAIL'} {question.name}: {shown} ({time.monotonic() - began:.1f} s)")
+                mark = "ok" if good else "wrong, as random weights must be," if lab else "FAIL"
+                lines.append(f"{mark} {question.name}: {shown} ({time.monotonic() - began:.1f} s)")
             say(lines[-1])
         good, line = drafter_line(before, await _metrics(client))
         lines.append(line)
