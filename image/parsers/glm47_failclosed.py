@@ -90,6 +90,8 @@ class Call:
 class FailClosedParser(Glm47MoeParser):  # type: ignore[misc]
     """The stock parser with calls judged whole."""
 
+    _deferred_content: str  # of the stock parser: text that waits behind a tool call
+
     def __init__(self, tokenizer: Any, tools: Any = None, **kwargs: Any) -> None:
         super().__init__(tokenizer, tools, **kwargs)
         self._closed = _on("GLM47_FAIL_CLOSED", True)

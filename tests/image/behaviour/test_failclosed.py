@@ -30,7 +30,7 @@ TOOLS = [
     tool("anything"),
 ]
 OFFERED = ("bash", "run_code", "read_file", "anything")
-PROPERTIES = {"command": {}, "timeout": {}}
+PROPERTIES: dict[str, Any] = {"command": {}, "timeout": {}}
 
 
 def call(name: str, **arguments: str) -> str:

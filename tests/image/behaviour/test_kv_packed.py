@@ -1,0 +1,34 @@
+"""From 0.32.0 vLLM packs mixed pages itself: the drafter's layers group without our patch, at no cost a block."""
+
+from typing import Any
+
+import pytest
+from vllm.v1.core import kv_cache_utils
+
+from tests.image.behaviour.geometry import MODEL, config, specs
+
+LAYOUT = config().cache_config.get_resolved_kv_cache_layout()
+
+
+@pytest.fixture(autouse=True)
+def no_speculation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marking the drafter's group needs a whole speculative config; it does not change the grouping."""
+    for name in ("_annotate_eagle_groups", "_warn_if_unannotated_eagle_mamba"):
+        monkeypatch.setattr(kv_cache_utils, name, lambda *_, **__: None)
+
+
+def groups(drafter: bool) -> list[Any]:
+    found: list[Any] = kv_cache_utils.get_kv_cache_groups(config(), specs(drafter=drafter))
+    return found
+
+
+def test_the_drafter_becomes_a_group_of_its_own() -> None:
+    layers = [set(group.layer_names) for group in groups(drafter=True)]
+    drafts = [names for names in layers if any(name.startswith("draft") for name in names)]
+    assert [len(names) for names in drafts] == [5]
+
+
+def test_it_costs_no_byte_a_block() -> None:
+    bare = kv_cache_utils._get_kv_cache_bytes_per_block(groups(drafter=False), LAYOUT)
+    assert kv_cache_utils._get_kv_cache_bytes_per_block(groups(drafter=True), LAYOUT) == bare
+    assert MODEL <= bare <= MODEL * 1.001
