@@ -187,13 +187,13 @@ def test_a_block_whose_port_is_taken_is_passed_over() -> None:
 
 
 def test_the_labs_file_comes_back_as_it_was(folder: Path) -> None:
-    lab = state.describe("x", 3, 7, (8002, 8082), True, {"TP": "3", "box2.TP": "4"})
+    lab = state.describe("x", 3, 7, (8002, 8082), True, {"TP": "3", "box2.TP": "4", "PEERS": "{box3}:1"})
     state.save(lab)
     assert state.load("x") == lab
     assert json.loads((folder / "x.json").read_text())["boxes"][2]["address"] == "127.0.7.13"
     assert (folder / "x.json").stat().st_mode & 0o077 == 0
-    assert lab.settings_of(lab.box("1")) == {"TP": "3"}
-    assert lab.settings_of(lab.box("127.0.7.12")) == {"TP": "4"}
+    assert lab.settings_of(lab.box("1")) == {"TP": "3", "PEERS": "127.0.7.13:1"}
+    assert lab.settings_of(lab.box("127.0.7.12"))["TP"] == "4"
     with pytest.raises(Refusal, match="box1, box2, box3"):
         lab.box("box4")
 
