@@ -99,4 +99,13 @@ KNOBS: tuple[Knob, ...] = (
         measured="reported: cold boot about 480 s at TP=4, about 180 s with weight snapshots",
         scope="box",
     ),
+    Knob(
+        "CANARY_S",
+        "seconds",
+        "120",
+        "While a box is silent the head asks the engine for one token; none within this time ends the generation.",
+        unit="s",
+        measured="reported: a short request waited up to 90 s behind a 120k prefill without the prefill threshold",
+        scope="box",
+    ),
 )

@@ -19,6 +19,8 @@ from group.ask import boottime
 from group.driver import GenerationOver
 
 API_POLL_S = 0.5
+SILENT_S = 10.0  # a box that has answered nothing for so long makes the head ask its engine for a token
+CANARY_PAUSE_S = 15.0
 # How long a random tiny model may fail the questions and still count as healthy: always, in the lab profile only.
 EXPECTED = "failed-as-expected"
 
@@ -182,5 +184,42 @@ async def watch(boot: Boot) -> None:
         await driver.until(lambda: True)
         await driver.changed(1.0)
         view = boot.head_view()
-        if not boot.is_head and view is not None:
+        if boot.is_head:
+            await _hear_the_silent(boot, settings)
+        elif view is not None:
             boot.proved, boot.selftest = view.about.healthy, view.about.selftest
+
+
+def silent_seats(boot: Boot) -> list[str]:
+    """Lan addresses of the generation that have not answered for SILENT_S."""
+    _, driver, members = boot.need()
+    record, now = driver.own.record, boottime()
+    seats = record.seats if record is not None else ()
+    known = [members.table[seat.lan] for seat in seats if seat.lan in members.table]
+    return [member.lan for member in known if now - member.seen_at > SILENT_S]
+
+
+async def _hear_the_silent(boot: Boot, settings: Settings) -> None:
+    """A box is silent: the engine must give a token within CANARY_S, else the generation is over. A token proves all
+    ranks alive, so then it is the LAN that is silent, which is shown and ends nothing.
+    """
+    from entrypoint.canary import one_token  # the client's packages, not needed before
+
+    silent = silent_seats(boot)
+    if not silent or not boot.proved:
+        return
+    _, driver, _ = boot.need()
+    names = ", ".join(silent)
+    boot.board.step(f"{names} is silent on the LAN: asking the engine for one token")
+    url, longest = f"http://127.0.0.1:{boot.engine_port}", settings.number("CANARY_S")
+    wrong = await one_token(url, settings.text("SERVED_NAME"), api_key(settings), longest)
+    if wrong:
+        driver.abort = f"{names} is silent, and the engine gives no token: {wrong}"
+        driver.poke()
+        return
+    boot.board.step(f"serving; {names} is silent on the LAN, but its rank works")
+    until = boottime() + CANARY_PAUSE_S
+    while boottime() < until and silent_seats(boot) == silent:
+        await driver.changed(1.0)
+    if not silent_seats(boot):
+        boot.board.step("serving")

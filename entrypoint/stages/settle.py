@@ -21,8 +21,12 @@ SETTLE_S = 1.0
 
 async def preflight(boot: Boot) -> None:
     """One table of this box, warnings first, never fatal by default."""
+    settings, _, _ = boot.need()
     facts = boot.facts
     assert facts is not None
+    if not settings.flag("PREFLIGHT"):
+        boot.board.step("off (PREFLIGHT=0)")
+        return
     gpus = "no NVML here" if facts.gpus is None else str(facts.gpus)
     memory = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
     swap = Row("swap", "WARN" if facts.memory.swap_used else "ok", f"{show_size(facts.memory.swap_used)} used", "none")

@@ -67,6 +67,38 @@ def test_a_short_pause_of_a_box_ends_nothing(tmp_path: Path) -> None:
         assert serving(made) == first
 
 
+def test_a_silent_box_whose_rank_works_ends_nothing(tmp_path: Path) -> None:
+    with boxes(tmp_path, 2) as made:
+        for box in made:
+            box.start()
+        until(lambda: serving(made) != "", made)
+        first = serving(made)
+        assert made[1].process is not None
+        made[1].process.send_signal(signal.SIGSTOP)  # the kit, not its engine
+        until(lambda: "silent on the LAN, but its rank works" in made[0].status()["stages"][-1]["step"], made)
+        assert made[0].status()["healthy"]
+        made[1].process.send_signal(signal.SIGCONT)
+        until(lambda: made[0].status()["stages"][-1]["step"] == "serving", made)
+        assert serving(made) == first
+
+
+def test_a_silent_box_and_no_token_end_the_generation(tmp_path: Path) -> None:
+    with boxes(tmp_path, 2, CANARY_S="2") as made:
+        for box in made:
+            box.start()
+        until(lambda: serving(made) != "", made)
+        first = serving(made)
+        (made[0].folder / "model" / "stuck").touch()
+        assert made[1].process is not None
+        made[1].process.send_signal(signal.SIGSTOP)
+        until(lambda: made[0].status()["box"]["state"] == "joining", made)
+        assert f"{made[1].lan} is silent, and the engine gives no token" in made[0].log()
+        assert made[0].status()["engine"]["running"] is False
+        (made[0].folder / "model" / "stuck").unlink()
+        made[1].process.send_signal(signal.SIGCONT)
+        until(lambda: serving(made) not in ("", first), made)
+
+
 def test_a_long_pause_stops_the_engine_first(tmp_path: Path) -> None:
     with boxes(tmp_path, 2, LOST_S="2") as made:
         for box in made:
