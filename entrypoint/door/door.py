@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import resource
 import socket
 import time
 from collections.abc import Callable
@@ -32,6 +33,9 @@ KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_K
 # Connections that come from the very box they would be relayed to. More than this at once means two doors that
 # point at each other; a person's client on that box stays far below.
 MOST_RETURNING = 256
+# File descriptors that the door leaves to the rest of the kit: a flood of clients must not silence the protocol.
+SPARED_FILES = 256
+WANTED_FILES = 65536
 
 
 @dataclass(eq=False)
@@ -73,6 +77,7 @@ class Door:
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self._change = asyncio.Event()
+        self._most = _room()
 
     async def start(self) -> None:
         """Listen. Raises Refusal when the port is taken or the address is not this box's."""
@@ -123,6 +128,10 @@ class Door:
     async def _serve(self, connection: _Connection) -> None:
         """Wait for the first byte, then for an engine; join the two, or answer 503."""
         client = connection.client
+        await client.made.wait()
+        if len(self._connections) > self._most:
+            await self._refuse(connection, f"{self._most} connections are open, more than this box takes")
+            return
         await client.first_byte.wait()
         assert client.transport is not None
         if not client.kept:  # came and went without a word
@@ -251,6 +260,16 @@ def unavailable(stage: str, held_s: float) -> bytes:
         "Connection: close\r\n\r\n"
     )
     return head.encode() + body
+
+
+def _room() -> int:
+    """How many clients fit into this process's file descriptors, two each; the soft limit is raised first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return (WANTED_FILES if soft == resource.RLIM_INFINITY else max(soft - SPARED_FILES, SPARED_FILES)) // 2
 
 
 def _keep_alive(transport: asyncio.BaseTransport) -> None:

@@ -29,12 +29,14 @@ class Side(asyncio.Protocol):
         self.ended = False
         self.blocked = False
         self.discarding = False
+        self.made = asyncio.Event()
         self.first_byte = asyncio.Event()
         self._lost = lost
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport of this side."""
         self.transport = cast(asyncio.Transport, transport)
+        self.made.set()
 
     def data_received(self, data: bytes) -> None:
         """Bytes go straight to the other side; before there is one they are kept, up to HELD_BYTES."""

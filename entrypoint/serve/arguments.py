@@ -9,6 +9,7 @@ from typing import Any
 
 from core.plan import BoxPlan, GroupPlan
 from core.refusal import Refusal
+from entrypoint.serve.environment import KIT_ROOT
 from entrypoint.serve.speculation import Speculation, speculation
 
 # Flags that follow from the plan: a second one in EXTRA_ARGS would win silently, on one box or on all.
@@ -49,9 +50,10 @@ GB10_VALUES = {
     "SAFETENSORS_LOAD_STRATEGY": "--safetensors-load-strategy",
     "REASONING_PARSER": "--reasoning-parser",
     "TOOL_PARSER": "--tool-call-parser",
-    "TOOL_PARSER_PLUGIN": "--tool-parser-plugin",
     "CHAT_TEMPLATE": "--chat-template",
 }
+# Tool parsers that vLLM does not have and the kit brings: the file that registers each.
+KIT_PARSERS = {"glm47_failclosed": str(KIT_ROOT / "image/parsers/glm47_failclosed.py")}
 # TP sizes that do not divide the vision tower's 16 heads.
 VISION_DATA_PARALLEL = (3, 6)
 
@@ -124,6 +126,9 @@ def _compact(value: Any) -> str:
 
 def _gb10(group: GroupPlan, box: BoxPlan) -> tuple[str, ...]:
     words = [*_values(GB10_VALUES, group), "--enable-auto-tool-choice"]
+    plugin = group.get("TOOL_PARSER_PLUGIN") or KIT_PARSERS.get(str(group.get("TOOL_PARSER")))
+    if plugin:
+        words += ["--tool-parser-plugin", str(plugin)]
     if group.get("LIMIT_MM") is not None:
         words += ["--limit-mm-per-prompt", _compact(group["LIMIT_MM"])]
     if group.tp in VISION_DATA_PARALLEL:

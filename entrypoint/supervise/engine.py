@@ -99,7 +99,7 @@ class Engine:
                 pass_fds=(report,),
                 start_new_session=True,
             )
-        except OSError:
+        except (OSError, asyncio.CancelledError):  # asyncio has ended the guard then, and the guard's end ends vLLM
             os.close(reports)
             os.close(output)
             raise

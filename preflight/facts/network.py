@@ -33,7 +33,8 @@ def addresses(root: Path) -> dict[str, tuple[str, ...]]:
         for adapter in ifaddr.get_adapters():
             for ip in adapter.ips:
                 if isinstance(ip.ip, str):  # IPv6 addresses are tuples there
-                    found.setdefault(adapter.name, []).append(f"{ip.ip}/{ip.network_prefix}")
+                    netdev = adapter.name.partition(":")[0]  # an alias is named eth0:1 there
+                    found.setdefault(netdev, []).append(f"{ip.ip}/{ip.network_prefix}")
     else:
         for line in _text(root / RECORDED_ADDRESSES).splitlines():
             name, address = line.split()

@@ -331,6 +331,23 @@ async def test_closing_ends_held_requests_also_right_after_a_change() -> None:
     writer.close()
 
 
+async def test_a_flood_is_refused_and_leaves_the_kit_its_files() -> None:
+    async with engine(echo_all) as target, opened(Way(target)) as door, httpx.AsyncClient() as client:
+        door._most = 20
+        idle = [await dial(door) for _ in range(20)]
+        answer = await client.get(f"http://127.0.0.1:{door.port}/v1/models")
+        assert answer.status_code == 503
+        assert "more than this box takes" in answer.text
+        for _, writer in idle:
+            writer.close()
+        await until(lambda: door.open == 0)
+        reader, writer = await dial(door)
+        writer.write(b"again")
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 2) == b"niaga"
+        writer.close()
+
+
 async def test_a_door_that_leads_to_itself_is_refused() -> None:
     way = Way()
     async with opened(way, hold_s=0.2) as door, httpx.AsyncClient() as client:

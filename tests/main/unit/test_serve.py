@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +110,15 @@ def test_extra_args_may_not_take_over_what_the_kit_sets(text: str) -> None:
 def test_extra_args_come_last_and_keep_quoted_words_together() -> None:
     argv = engine_command(group(EXTRA_ARGS="--seed 7 --x 'a b'"), box(), {}).argv
     assert argv[-4:] == ("--seed", "7", "--x", "a b")
+
+
+def test_the_kit_s_own_tool_parser_comes_with_its_file() -> None:
+    argv = engine_command(group(TOOL_PARSER="glm47_failclosed"), box(), {}).argv
+    assert value(argv, "--tool-call-parser") == "glm47_failclosed"
+    assert Path(value(argv, "--tool-parser-plugin")).is_file()
+    assert "--tool-parser-plugin" not in engine_command(group(TOOL_PARSER="glm47"), box(), {}).argv
+    own = engine_command(group(TOOL_PARSER="mine", TOOL_PARSER_PLUGIN="/x.py"), box(), {}).argv
+    assert value(own, "--tool-parser-plugin") == "/x.py"
 
 
 def test_the_vision_tower_is_not_split_where_its_heads_do_not_divide() -> None:
