@@ -64,6 +64,8 @@ PASSED_KNOBS = (
 # Those that take whole numbers only: a knob in seconds is a float here.
 WHOLE = ("VLLM_ENGINE_READY_TIMEOUT_S", "TORCH_MEM_STATS_INTERVAL")
 
+AUTOTUNE_DIR = "VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR"
+
 KIT_ROOT = Path(__file__).parents[2]
 
 
@@ -108,7 +110,10 @@ def _gb10(group: GroupPlan, box: BoxPlan) -> dict[str, str]:
         if value is not None:
             passed[name] = str(int(value)) if name in WHOLE else str(value)
     passed["NCCL_IB_HCA"] = ",".join(box.rails)
-    return {**passed, **_caches(box.paths.get("cache", ""))}
+    cache = box.paths.get("cache", "")
+    if cache and group.tp > 1 and group.get("AUTOTUNE_CACHE", "fresh") == "fresh":
+        passed[AUTOTUNE_DIR] = f"{cache}/autotune-of-one-boot"
+    return {**passed, **_caches(cache)}
 
 
 def _caches(root: str) -> dict[str, str]:

@@ -133,6 +133,14 @@ KERNELS = (
     ),
     Knob("MAX_JOBS", "count", "4", "Compilers run at once for kernels built at first use; each takes gigabytes."),
     Knob(
+        "AUTOTUNE_CACHE",
+        "choice",
+        "fresh",
+        "fresh tunes FlashInfer's kernels at every boot; persist keeps the results, which rank 0 alone saves.",
+        choices=("fresh", "persist"),
+        measured="reported: kept results at TP > 1 make the next boot hang in autotuning",
+    ),
+    Knob(
         "NCCL_MAX_NCHANNELS", "count", "8", "NCCL channels; more take GPU memory and SMs without more bandwidth here."
     ),
     Knob("NCCL_DEBUG", "text", "WARN", "NCCL's log level; INFO shows the devices and GIDs it chose."),

@@ -13,6 +13,7 @@ from core.refusal import Refusal, Refusals
 from core.settings import Settings
 from core.units import show_seconds
 from entrypoint.boot import Boot
+from entrypoint.caches import forget_autotune
 from entrypoint.serve import engine_command
 from entrypoint.stages import compose
 from group.ask import boottime
@@ -52,6 +53,7 @@ async def launch(boot: Boot) -> None:
     boot.engine_exit, boot.engine_ready = None, False
     try:
         todo = command(boot, settings, os.environ)
+        forget_autotune(todo)
     except (Refusal, Refusals) as error:
         found = error.refusals if isinstance(error, Refusals) else (error,)
         boot.refuse(local=found)

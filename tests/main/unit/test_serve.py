@@ -12,6 +12,7 @@ from core.plan import BoxPlan, GroupPlan, Value
 from core.refusal import Refusal, Refusals
 from core.registry import registry
 from core.settings import resolve
+from entrypoint.caches import forget_autotune
 from entrypoint.serve import box_nccl, box_paths, engine_command, shown, speculation
 from entrypoint.serve.environment import KIT_ROOT, without_kit
 
@@ -175,6 +176,21 @@ def test_the_kit_s_own_folder_is_not_on_the_engine_s_path() -> None:
     assert without_kit("") == ""
     environment = engine_command(group(), box(), {"PYTHONPATH": str(KIT_ROOT)}).environment
     assert "PYTHONPATH" not in environment
+
+
+def test_autotune_results_do_not_survive_a_boot_unless_asked_to(tmp_path: Path) -> None:
+    paths = {"model": "/m", "drafter": "/d", "cache": str(tmp_path)}
+    fresh = engine_command(group(), box(paths=paths), {})
+    folder = Path(fresh.environment["VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR"])
+    assert folder.parent == tmp_path
+    assert not forget_autotune(fresh)
+    (folder / "hash").mkdir(parents=True)
+    (folder / "hash/autotune_configs.json").write_text("{}")
+    assert forget_autotune(fresh)
+    assert not folder.exists()
+    persist = engine_command(group(AUTOTUNE_CACHE="persist"), box(paths=paths), {})
+    assert "VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR" not in persist.environment
+    assert not forget_autotune(persist)
 
 
 def test_the_lab_differs_in_flags_and_not_in_shape() -> None:
