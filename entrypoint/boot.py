@@ -18,6 +18,7 @@ from entrypoint.board import Board
 from entrypoint.discovery.provider import Provider
 from entrypoint.discovery.verify import Members
 from entrypoint.election import Elected
+from group.ask import boottime
 from group.driver import Driver
 from group.view import About, View
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from entrypoint.door import Door
     from entrypoint.supervise import Engine
     from preflight.facts import BoxFacts
+
+
+HEAD_SILENT_S = 15.0  # a worker's page calls the head silent then; a busy machine answers late
 
 
 class Leave(Exception):
@@ -115,11 +119,10 @@ class Boot:
         return self.settings, self.driver, self.members
 
     def head_view(self) -> View | None:
-        """The head's live view, on a worker in a generation."""
+        """The head's last view, on a worker in a generation; None when it is older than HEAD_SILENT_S."""
         record = self.driver.own.record if self.driver else None
-        if record is None or self.members is None:
-            return None
-        return self.members.live().get(record.head.lan)
+        member = self.members.table.get(record.head.lan) if record is not None and self.members is not None else None
+        return member.sight.view if member is not None and boottime() - member.seen_at < HEAD_SILENT_S else None
 
     def about(self) -> About:
         """What this box tells the others beside the protocol."""

@@ -12,9 +12,12 @@ from core.refusal import Refusal
 class Store:
     """One small JSON file, replaced whole and synced, so that a power cut leaves the old or the new one."""
 
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "group.json"
+    def __init__(self, folder: Path | None) -> None:
+        """`folder` None keeps all in memory: for a box that refuses its STATE_DIR and only shows that."""
         self.values: dict[str, int] = {}
+        self.file = folder / "group.json" if folder is not None else None
+        if folder is None:
+            return
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.values = self._read()
@@ -38,6 +41,7 @@ class Store:
             self._write({**self.values, "epoch": epoch})
 
     def _read(self) -> dict[str, int]:
+        assert self.file is not None
         try:
             data = json.loads(self.file.read_bytes())
         except FileNotFoundError:
@@ -50,6 +54,9 @@ class Store:
         return {key: value for key, value in data.items() if type(value) is int and value >= 0}
 
     def _write(self, values: dict[str, int]) -> None:
+        if self.file is None:
+            self.values = values
+            return
         fresh = self.file.with_suffix(".new")
         with fresh.open("w") as out:
             json.dump(values, out)

@@ -18,31 +18,35 @@ SETTLE_S = (
 FREE = ("joining", "ready")
 
 
-def candidates(boot: Boot, views: dict[str, View]) -> list[Candidate]:
-    """This box and every live member that is not on its way out. One with a fault of its own is no candidate:
-    where a knob could not be read, what it shows is only that knob's default.
+def fit(boot: Boot) -> dict[str, View]:
+    """Live members that are not on their way out. One with a fault of its own is not fit for an election: where a knob
+    could not be read, what it shows is only that knob's default.
     """
-    here = candidate(boot.lan, boot.about())
-    return [here, *(of_view(view) for view in views.values() if view.state != "leaving" and not view.about.unfit)]
+    _, _, members = boot.need()
+    return {lan: view for lan, view in members.live().items() if view.state != "leaving" and not view.about.unfit}
+
+
+def candidates(boot: Boot, views: dict[str, View]) -> list[Candidate]:
+    """This box and the fit members."""
+    return [candidate(boot.lan, boot.about()), *(of_view(view) for view in views.values())]
 
 
 def who(boot: Boot) -> tuple[tuple[str, str, int], ...]:
     """The incarnations that a plan is made of: when one changes, the plan is made anew."""
-    _, driver, members = boot.need()
+    _, driver, _ = boot.need()
     own = driver.own
-    views = members.live().values()
-    return tuple(sorted([(own.lan, own.instance, own.n), *((v.lan, v.instance, v.n) for v in views)]))
+    return tuple(sorted([(own.lan, own.instance, own.n), *((v.lan, v.instance, v.n) for v in fit(boot).values())]))
 
 
 async def join(boot: Boot) -> None:
     """Wait, for ever, until exactly TP verified members are here and free. Refuses what no waiting cures."""
-    settings, driver, members = boot.need()
+    settings, driver, _ = boot.need()
     boot.elected, boot.group_plan = None, None
     driver.formation = None
     driver.poke()
     began, noticed, refused_since = boottime(), False, 0.0
     while True:
-        views = members.live()
+        views = fit(boot)
         boxes = candidates(boot, views)
         found = () if boot.local_refusals else _faults(boot, boxes)
         refused_since = (refused_since or boottime()) if found else 0.0
@@ -72,8 +76,9 @@ def _faults(boot: Boot, boxes: Sequence[Candidate]) -> tuple[Refusal, ...]:
 
 def _waiting(boot: Boot, views: dict[str, View], boxes: Sequence[Candidate]) -> str:
     """What is still missing, or "" when the group is complete and free."""
-    _, driver, _ = boot.need()
-    for lan, view in sorted(views.items()):
+    _, driver, members = boot.need()
+    refusing = {} if len(boxes) == boot.tp else members.live()
+    for lan, view in sorted({**refusing, **views}.items()):
         if view.state == "refused":
             why = view.about.refusals[0] if view.about.refusals else "see its page"
             return f"{view.about.hostname} ({lan}) refuses: {why}"
@@ -120,8 +125,7 @@ async def elect_head(boot: Boot) -> None:
     """The numerically lowest lan address, or as HEAD_HOST / ROLE say; one line, alike on every box."""
     from entrypoint.boot import Again
 
-    _, _, members = boot.need()
-    result = elect(candidates(boot, members.live()))
+    result = elect(candidates(boot, fit(boot)))
     if not isinstance(result, Elected):
         raise Again("a box came or went during the election")
     boot.elected, boot.formed = result, who(boot)

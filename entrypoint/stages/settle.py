@@ -39,8 +39,8 @@ async def preflight(boot: Boot) -> None:
 
 async def size(boot: Boot) -> None:
     """From the published facts of all members, so that all boxes come to the same plan: the smallest decides."""
-    settings, _, members = boot.need()
-    views = members.live()
+    settings, _, _ = boot.need()
+    views = meet.fit(boot)
     if meet.who(boot) != boot.formed or boot.elected is None:
         raise Again("a box came, went or started again")
     boxes = [BoxMemory(boot.hostname, *boot.memory)]
@@ -72,7 +72,7 @@ async def _hold(boot: Boot, found: tuple[Refusal, ...]) -> NoReturn:
 
 async def agree(boot: Boot) -> None:
     """The head proposes a generation, every box accepts it: here until this box has."""
-    _, driver, members = boot.need()
+    _, driver, _ = boot.need()
     if boot.elected is None or boot.group_plan is None:
         raise Again("no plan")
     driver.formation = compose.formation(boot.elected.order, boot.netdevs, boot.group_plan)
@@ -81,7 +81,7 @@ async def agree(boot: Boot) -> None:
     while driver.own.state not in ENGAGED:
         if meet.who(boot) != boot.formed:
             raise Again("a box came, went or started again")
-        views = members.live()
+        views = meet.fit(boot)
         if boottime() - began > SETTLE_S:
             await _same_plan(boot)
         late = [
@@ -97,10 +97,10 @@ async def agree(boot: Boot) -> None:
 
 async def _same_plan(boot: Boot) -> None:
     """Equal settings and facts give equal plans; another hash is another version of the kit or its model.toml."""
-    _, driver, members = boot.need()
+    _, driver, _ = boot.need()
     mine = driver.formation.plan_hash if driver.formation else ""
     found = []
-    for lan, view in sorted(members.live().items()):
+    for lan, view in sorted(meet.fit(boot).items()):
         if not view.plan_hash or view.plan_hash == mine:
             continue
         values = differing(dict(boot.about().plan), dict(view.about.plan))

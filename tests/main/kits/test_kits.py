@@ -181,3 +181,19 @@ def test_two_boxes_with_one_address_are_named_by_all(tmp_path: Path) -> None:
             box.start(PEERS=",".join(box.lan for box in made))
         for box in made[:2]:
             until(lambda box=box: f"address {made[1].lan}" in str(box.status().get("refusals")), made)  # type: ignore[misc]
+
+
+def test_a_box_that_cannot_keep_its_state_still_says_so_to_the_others(tmp_path: Path) -> None:
+    with boxes(tmp_path, 2) as made:
+        made[0].start()
+        made[1].start(STATE_DIR="/proc/nowhere")
+        until(lambda: "STATE_DIR: seen /proc/nowhere" in made[0].status().get("sentence", ""), made)
+
+
+def test_a_box_with_a_fault_of_its_own_does_not_keep_a_complete_group_from_serving(tmp_path: Path) -> None:
+    with boxes(tmp_path, 3, tp=2) as made:
+        made[2].start(MODEL_DIR="/nowhere")
+        until(lambda: made[2].status().get("refusals", []) != [], made)
+        for box in made[:2]:
+            box.start()
+        until(lambda: serving(made[:2]) != "", made)
