@@ -11,11 +11,11 @@ import json
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -24,6 +24,7 @@ from client.reply import ClientError, Event, Kind, Reply, Timing, ToolCall, Usag
 from client.sse import Events
 from core.refusal import Refusal
 
+T = TypeVar("T")
 Message = Mapping[str, Any]
 Say = Callable[[str], None]
 BUSY = (429, 503)
@@ -142,9 +143,13 @@ class Client:
     async def metrics(self) -> prometheus.Metrics:
         """One reading of /metrics, label sets apart. Raises ClientError."""
         timing = Timing(time.perf_counter())
-        async with self._send("GET", "/metrics", None, timing) as response:
-            await self._refuse(response, "/metrics")
-            return prometheus.parse((await response.aread()).decode("utf-8", "replace"))
+
+        async def once() -> prometheus.Metrics:
+            async with self._send("GET", "/metrics", None, timing) as response:
+                await self._refuse(response, "/metrics")
+                return prometheus.parse((await response.aread()).decode("utf-8", "replace"))
+
+        return await self._patiently(once, timing)
 
     async def version(self) -> str:
         """vLLM's version, empty when the server does not tell."""
@@ -220,17 +225,7 @@ class Client:
         return reply
 
     async def _tries(self, path: str, body: dict[str, Any], stream: bool, on_text: Say | None, reply: Reply) -> None:
-        while True:
-            try:
-                await self._one(path, body, stream, on_text, reply)
-                return
-            except ClientError as error:
-                waited = time.perf_counter() - reply.timing.submitted
-                pause = error.retry_after_s if error.retry_after_s is not None else DEFAULT_PAUSE_S
-                if error.problem != "busy" or waited + pause > self.retry_s:
-                    raise
-                reply.timing.retries += 1
-                await asyncio.sleep(pause)
+        await self._patiently(lambda: self._one(path, body, stream, on_text, reply), reply.timing)
 
     async def _one(self, path: str, body: dict[str, Any], stream: bool, on_text: Say | None, reply: Reply) -> None:
         try:
@@ -271,10 +266,28 @@ class Client:
 
     # -- HTTP --------------------------------------------------------------------------------------------------
 
+    async def _patiently(self, work: Callable[[], Awaitable[T]], timing: Timing) -> T:
+        """Do `work`, again while the server is busy and `retry_s` lasts, as Retry-After asks."""
+        while True:
+            try:
+                return await work()
+            except ClientError as error:
+                waited = time.perf_counter() - timing.submitted
+                pause = error.retry_after_s if error.retry_after_s is not None else DEFAULT_PAUSE_S
+                if error.problem != "busy" or waited + pause > self.retry_s:
+                    raise
+                timing.retries += 1
+                await asyncio.sleep(pause)
+
     async def _json(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        async with self._send(method, path, body, Timing(time.perf_counter())) as response:
-            await self._refuse(response, path)
-            return _parsed(await response.aread(), response, self.root + path)
+        timing = Timing(time.perf_counter())
+
+        async def once() -> dict[str, Any]:
+            async with self._send(method, path, body, timing) as response:
+                await self._refuse(response, path)
+                return _parsed(await response.aread(), response, self.root + path)
+
+        return await self._patiently(once, timing)
 
     @asynccontextmanager
     async def _send(

@@ -40,8 +40,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="glm53 gate",
         usage=USAGE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Is it right, is it fast, is it fair. Exit status: failed checks; 100: not begun; 2: a refused setting.",
-        epilog="The API key comes from --key-file, API_KEY_FILE or API_KEY. The same --out goes on where a run was stopped.",
+        description="Is it right, is it fast, is it fair. Exit status: failed checks; 100: not begun; 2: refused.",
+        epilog="API key: --key-file, API_KEY_FILE or API_KEY. The same --out goes on where a run was stopped.",
     )
     parser.add_argument("what", nargs="+", help=argparse.SUPPRESS)
     add = parser.add_argument

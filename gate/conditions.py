@@ -1,7 +1,7 @@
 """Under what conditions a figure was measured. A cold figure is kept, marked, and never compared:
 kernels that were still being compiled, weights written in this boot rather than read, clocks that somebody locked.
 
-`judge` is pure; `Watch` gathers what it needs from the kit's page, an engine log and nvidia-smi, each only where present.
+`judge` is pure; `Watch` gathers what it needs from the kit's page, an engine log and nvidia-smi, where present.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 import httpx
 
 COMPILES = re.compile(
-    r"torch\.compile takes|compiling a graph|compil(?:e|ed|ing) (?:kernel|module|cubin)|building (?:cuda )?extension|ninja: |"
+    r"torch\.compile takes|compiling a graph|compil(?:e|ed|ing) (?:kernel|module|cubin)|ninja: |"
+    r"building (?:cuda )?extension|"
     r"jit compil|autotun(?:e|ing)|loading extension module|cute.*compil",
     re.IGNORECASE,
 )

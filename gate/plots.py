@@ -38,7 +38,8 @@ def _frame(inner: list[str], x: str, y: str, ys: list[float], at: Scale, title: 
     lines = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
         f'<text class="axis" x="{(WIDTH + LEFT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x)}</text>',
-        f'<text class="axis" transform="translate(14 {(HEIGHT - BOTTOM + TOP) / 2}) rotate(-90)" text-anchor="middle">{escape(y)}</text>',
+        f'<text class="axis" transform="translate(14 {(HEIGHT - BOTTOM + TOP) / 2}) rotate(-90)" '
+        f'text-anchor="middle">{escape(y)}</text>',
     ]
     for value in ys:
         lines.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at(value):.1f}" y2="{at(value):.1f}"/>')
@@ -46,6 +47,11 @@ def _frame(inner: list[str], x: str, y: str, ys: list[float], at: Scale, title: 
             f'<text class="tick" x="{LEFT - 8}" y="{at(value) + 4:.1f}" text-anchor="end">{shown(value)}</text>'
         )
     return "\n".join([*lines, *inner, "</svg>"])
+
+
+def _below(x: float, text: str) -> str:
+    """A label under the picture."""
+    return f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(text)}</text>'
 
 
 def _vertical(values: Sequence[float], from_zero: bool) -> tuple[list[float], Scale]:
@@ -82,9 +88,7 @@ def lines(data: Mapping[str, Any], title: str, x: str, y: str) -> str:
     for value in xs if len(xs) <= 12 else ticks(xs[0], xs[-1], 8):
         if xs[0] <= value <= xs[-1] and place(value) - last > 34:
             last = place(value)
-            inner.append(
-                f'<text class="tick" x="{last:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{shown(value)}</text>'
-            )
+            inner.append(_below(last, shown(value)))
     for number, line in enumerate(series):
         points = [(place(float(px)), at(float(py))) for px, py in zip(line["x"], line["y"], strict=True)]
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
@@ -122,11 +126,10 @@ def strip(data: Mapping[str, Any], title: str, x: str, y: str) -> str:
         for share, name in ((25, "quartile"), (50, "median"), (75, "quartile")):
             level = at(stats.percentile(values, share))
             inner.append(
-                f'<line class="{name}" x1="{centre - half:.1f}" x2="{centre + half:.1f}" y1="{level:.1f}" y2="{level:.1f}"/>'
+                f'<line class="{name}" x1="{centre - half:.1f}" x2="{centre + half:.1f}" '
+                f'y1="{level:.1f}" y2="{level:.1f}"/>'
             )
-        inner.append(
-            f'<text class="tick" x="{centre:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(str(group["name"]))}</text>'
-        )
+        inner.append(_below(centre, str(group["name"])))
     return _frame(inner, x, y, ys, at, title)
 
 
@@ -141,11 +144,10 @@ def bars(data: Mapping[str, Any], title: str, x: str, y: str) -> str:
     for number, (name, value) in enumerate(zip(data["names"], values, strict=True)):
         left, top, bottom = LEFT + width * (number + 0.25), at(max(value, 0.0)), at(min(value, 0.0))
         inner.append(
-            f'<rect class="c0" x="{left:.1f}" y="{top:.1f}" width="{width / 2:.1f}" height="{max(1.0, bottom - top):.1f}"/>'
+            f'<rect class="c0" x="{left:.1f}" y="{top:.1f}" width="{width / 2:.1f}" '
+            f'height="{max(1.0, bottom - top):.1f}"/>'
         )
-        inner.append(
-            f'<text class="tick" x="{left + width / 4:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{escape(str(name))}</text>'
-        )
+        inner.append(_below(left + width / 4, str(name)))
     return _frame(inner, x, y, ys, at, title)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from client.reply import ClientError
@@ -59,7 +59,6 @@ async def run(
     """All checks. Ctrl-C (cancellation) writes the report of what is done and goes on up."""
     results: list[Result] = []
     begun, stamp = time.monotonic(), time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    absent = 0
 
     def write(interrupted: bool) -> None:
         if session.out is None:
@@ -81,6 +80,23 @@ async def run(
 
     try:
         await session.watch.begin()
+        await _all(session, checks, size, overrides, results, write)
+    except asyncio.CancelledError:
+        write(True)
+        raise
+    return results
+
+
+async def _all(
+    session: Session,
+    checks: Sequence[Check],
+    size: str,
+    overrides: Mapping[str, Mapping[str, Any]],
+    results: list[Result],
+    write: Callable[[bool], None],
+) -> None:
+    absent = 0
+    async with session.lag.watching():
         for number, check in enumerate(checks, start=1):
             params = {**check.params(size), **overrides.get(check.name, {})}
             session.progress.begin(f"[{number}/{len(checks)}] {check.name}")
@@ -96,8 +112,4 @@ async def run(
             results.append(result)
             session.progress.end(result.outcome.verdict, result.outcome.reason)
             session.conditions = await session.watch.end()
-            write(interrupted=False)
-    except asyncio.CancelledError:
-        write(interrupted=True)
-        raise
-    return results
+            write(False)

@@ -20,6 +20,7 @@ from client.reply import ClientError, Reply
 from core.refusal import Refusal
 from gate.check import Params
 from gate.conditions import Watch
+from gate.lag import Lag
 from gate.progress import Progress
 
 OFF: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -88,6 +89,7 @@ class Session:
     speed_reference: Path | None = None
     label: str = ""
     watch: Watch = field(default_factory=lambda: Watch(None, None))
+    lag: Lag = field(default_factory=Lag)
     conditions: dict[str, Any] = field(default_factory=dict)
     version: str = ""
     limit: int = 0  # context length by /v1/models, else by /tokenize

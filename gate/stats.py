@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats as scipy_stats
 
 ALPHA = 0.05
 POWER = 0.8
@@ -76,10 +75,12 @@ def wilcoxon(differences: Sequence[float]) -> float:
     Zeros are dropped, ties share the mean rank, and the distribution over all sign patterns is counted exactly (ranks
     are doubled so that half ranks are whole numbers). 1.0 when nothing is left.
     """
+    from scipy.stats import rankdata  # scipy takes a second to import, and most commands need none of it
+
     data = np.asarray([value for value in differences if value != 0], float)
     if len(data) == 0:
         return 1.0
-    ranks = np.rint(2 * scipy_stats.rankdata(np.abs(data))).astype(int)
+    ranks = np.rint(2 * rankdata(np.abs(data))).astype(int)
     total = int(ranks.sum())
     ways = np.zeros(total + 1)
     ways[0] = 1.0
@@ -113,12 +114,14 @@ class Trend:
 
 def trend(values: Sequence[float]) -> Trend:
     """Does a series drift? A constant one has p 1."""
+    from scipy.stats import kendalltau, theilslopes
+
     data = np.asarray(values, float)
     if len(data) < 4 or np.ptp(data) == 0:
         return Trend(0.0, 1.0, 0.0)
     steps = np.arange(len(data))
-    slope = float(scipy_stats.theilslopes(data, steps).slope)
-    p = float(scipy_stats.kendalltau(steps, data).pvalue)
+    slope = float(theilslopes(data, steps).slope)
+    p = float(kendalltau(steps, data).pvalue)
     return Trend(slope, p, slope * (len(data) - 1) / float(np.median(data)))
 
 

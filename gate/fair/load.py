@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Any
 
 from client.reply import Reply
+from gate.check import Outcome, Plot
 from gate.session import GREEDY, OFF, Scope
 from gate.stats import describe
 from gate.tokens import Pool
@@ -62,6 +64,13 @@ async def probes_until(scope: Scope, done: asyncio.Task[Any], every_s: float, ma
     return list(await asyncio.gather(*found))
 
 
+async def timed(scope: Scope, round: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """A round's row with how late this client was meanwhile."""
+    with scope.session.lag.window() as late:
+        row = await round
+    return {**row, "late_s": late.worst_s}
+
+
 def ttfts(replies: list[Reply]) -> list[float]:
     """Times to first token in seconds."""
     return [reply.timing.ttft_s for reply in replies if reply.timing.ttft_s is not None]
@@ -70,6 +79,17 @@ def ttfts(replies: list[Reply]) -> list[float]:
 def allowed(long_s: float) -> float:
     """How long others may wait beside work of `long_s` seconds."""
     return max(FLOOR_S, SHARE * long_s)
+
+
+LATE_S = FLOOR_S / 4
+
+
+def verdict(wrong: list[str], late_s: float, figures: dict[str, Any], plots: tuple[Plot, ...] = ()) -> Outcome | None:
+    """The outcome of what went wrong, or None when nothing did. A client that was late itself accuses nobody."""
+    if wrong and late_s > LATE_S:
+        reason = f"this machine woke up {late_s:.2f} s late meanwhile, so this may be its own doing: {wrong[0]}"
+        return Outcome("inconclusive", reason, figures, plots)
+    return Outcome("fail", "; ".join(wrong), figures, plots) if wrong else None
 
 
 def size(scope: Scope, tokens: int) -> int:

@@ -16,7 +16,7 @@ async def run(scope: Scope) -> Outcome:
     """Several long answers, then a newcomer, several times."""
     rows = []
     for number in range(scope["rounds"]):
-        rows.append(await scope.once(str(number), lambda number=number: _round(scope, number)))  # type: ignore[misc]
+        rows.append(await scope.once(str(number), lambda number=number: load.timed(scope, _round(scope, number))))  # type: ignore[misc]
         scope.note(f"newcomer {number + 1} waited {rows[-1]['ttft_s']:.2f} s")
     waits = [row["ttft_s"] for row in rows]
     gaps = [gap for row in rows for gap in row["gaps"]]
@@ -26,8 +26,9 @@ async def run(scope: Scope) -> Outcome:
         wrong.append(f"a newcomer waited {max(waits):.2f} s for its first token beside {scope['streams']} long answers")
     if gaps and max(gaps) > load.FLOOR_S:
         wrong.append(f"a long answer stopped for {max(gaps):.2f} s when the newcomer came")
-    if wrong:
-        return Outcome("fail", "; ".join(wrong), figures)
+    accused = load.verdict(wrong, max(row["late_s"] for row in rows), figures)
+    if accused:
+        return accused
     seen = describe(waits)
     return Outcome("pass", f"newcomers wait {seen['median']:.2f} s (longest {seen['max']:.2f} s)", figures)
 
@@ -60,7 +61,10 @@ CHECK = Check(
     name="newcomer",
     room="fair",
     title="A newcomer beside long answers",
-    bar=f"its first token comes within {load.FLOOR_S:g} s and two gaps of the others, and none of them stops for more than {load.FLOOR_S:g} s",
+    bar=(
+        f"its first token comes within {load.FLOOR_S:g} s and two gaps of the others, "
+        f"and none of them stops for more than {load.FLOOR_S:g} s"
+    ),
     why="Reported: a scheduler that let a newcomer wait out another's whole answer.",
     run=run,
     quick={"streams": 4, "tokens": 3000, "rounds": 2, "settle_s": 10.0},

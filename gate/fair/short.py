@@ -14,7 +14,7 @@ from gate.tokens import Pool
 
 async def run(scope: Scope) -> Outcome:
     """Baseline, then a stream, the long prompt, and probes beside it."""
-    row = await scope.once("round", lambda: _round(scope))
+    row = await scope.once("round", lambda: load.timed(scope, _round(scope)))
     long_s, bar = row["prefill_s"], load.allowed(row["prefill_s"])
     figures = {
         "prefill_s": long_s,
@@ -44,8 +44,9 @@ async def run(scope: Scope) -> Outcome:
         wrong.append(f"a short request waits {wait:.2f} s (p95) beside a prompt of {long_s:.1f} s; allowed {bar:.2f} s")
     if gap > bar:
         wrong.append(f"a running stream stops for {gap:.2f} s; allowed {bar:.2f} s")
-    if wrong:
-        return Outcome("fail", "; ".join(wrong), figures, (plot,))
+    accused = load.verdict(wrong, row["late_s"], figures, (plot,))
+    if accused:
+        return accused
     return Outcome(
         "pass", f"beside {long_s:.1f} s of prompt: p95 wait {wait:.2f} s, longest gap {gap:.2f} s", figures, (plot,)
     )
@@ -79,7 +80,10 @@ CHECK = Check(
     name="short",
     room="fair",
     title="Short requests beside a long prompt",
-    bar=f"p95 wait of short requests and the longest gap of a running stream: under {load.SHARE:.0%} of the long prompt's time, or {load.FLOOR_S:g} s",
+    bar=(
+        "p95 wait of short requests and the longest gap of a running stream: "
+        f"under {load.SHARE:.0%} of the long prompt's time, or {load.FLOOR_S:g} s"
+    ),
     why="Reported: one long prompt froze all others for 440 s where no cap per step was set.",
     run=run,
     quick={"prompt": 60000, "alone": 4, "every_s": 0.5, "stream_tokens": 4000},

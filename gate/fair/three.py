@@ -16,7 +16,7 @@ OVERHEAD = 1.25  # times the work of three done alone
 
 async def run(scope: Scope) -> Outcome:
     """One alone, then three at once with short probes beside them."""
-    row = await scope.once("round", lambda: _round(scope))
+    row = await scope.once("round", lambda: load.timed(scope, _round(scope)))
     alone, last = row["alone_s"], max(row["three"])
     bar = 3 * alone * OVERHEAD
     waits = row["beside"]
@@ -29,8 +29,9 @@ async def run(scope: Scope) -> Outcome:
     wait = percentile(waits, 95) if waits else 0.0
     if wait > load.allowed(last):
         wrong.append(f"a short request waits {wait:.2f} s (p95) beside them; allowed {load.allowed(last):.2f} s")
-    if wrong:
-        return Outcome("fail", "; ".join(wrong), figures)
+    accused = load.verdict(wrong, row["late_s"], figures)
+    if accused:
+        return accused
     shown = ", ".join(f"{seconds:.1f}" for seconds in sorted(row["three"]))
     return Outcome(
         "pass", f"read after {shown} s (one alone {alone:.1f} s); short requests wait {wait:.2f} s (p95)", figures
@@ -55,7 +56,10 @@ CHECK = Check(
     name="three",
     room="fair",
     title="Three long prompts at once",
-    bar=f"the last is read within {OVERHEAD} times the time three take alone; short requests wait under {load.SHARE:.0%} of it, or {load.FLOOR_S:g} s",
+    bar=(
+        f"the last is read within {OVERHEAD} times the time three take alone; "
+        f"short requests wait under {load.SHARE:.0%} of it, or {load.FLOOR_S:g} s"
+    ),
     why="Work that is interleaved badly costs more than work done in turn.",
     run=run,
     quick={"prompt": 30000, "every_s": 0.5},

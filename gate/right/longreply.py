@@ -136,10 +136,10 @@ CHECK = Check(
     room="right",
     title="Long replies, scored again",
     bar=(
-        f"no window differs by more than {WORST_WINDOW} nats on average, the second half by no more than {GROWTH} times the "
+        f"no window differs by more than {WORST_WINDOW} nats on average, the second half by at most {GROWTH} times the "
         f"start, and no {REPEAT_LENGTH}-token run repeats over {REPEATS} times in a window"
     ),
-    why="A KV cache that is written or read wrongly drifts: the text stays fluent while its probabilities stop adding up.",
+    why="A KV cache that is written or read wrongly drifts: fluent text whose probabilities stop adding up.",
     run=run,
     quick={"replies": 1, "tokens": 3000, "window": 500, "least": 2000},
     full={"replies": 2, "tokens": 16000, "window": 2000, "least": 4000},

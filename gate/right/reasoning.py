@@ -10,8 +10,8 @@ from gate.stats import median
 
 PROMPTS = (
     "A ferry leaves every 45 minutes from 6:20. Which is the first one after 14:00? Answer with the time only.",
-    "Three nets weigh 41 kg together; the second is twice the first, the third 5 kg more than the first. How heavy is the "
-    "first? Answer with the number only.",
+    "Three nets weigh 41 kg together; the second is twice the first, the third 5 kg more than the first. "
+    "How heavy is the first? Answer with the number only.",
     "How many Mondays are in a year of 366 days that starts on a Sunday? Answer with the number only.",
 )
 BRIEF = 600  # characters of reasoning that count as "off"
@@ -60,7 +60,10 @@ CHECK = Check(
     name="reasoning",
     room="right",
     title="Reasoning on, off, effort",
-    bar=f"reasoning by default, under {BRIEF} characters when off, less at effort low than at high, never a tag in the answer",
+    bar=(
+        f"reasoning by default, under {BRIEF} characters when off, less at effort low than at high, "
+        "and never a tag in the answer"
+    ),
     why="Unknown request fields are dropped silently: only counting shows whether a switch does anything.",
     run=run,
     quick={"prompts": 1, "tokens": 2000},

@@ -78,8 +78,8 @@ async def run(scope: Scope) -> Outcome:
     for number in range(scope["runs"]):
         for language, prefixes in LANGUAGES.items():
             prompt = (
-                f"[{scope.tag(number, language)}] Write five sentences about a harbour at dawn in {language}, in its own script. "
-                "Only the text, without a translation."
+                f"[{scope.tag(number, language)}] Write five sentences about a harbour at dawn in {language}, "
+                "in its own script. Only the text, without a translation."
             )
             row = await scope.ask(
                 f"{number}/{language}",
@@ -101,7 +101,10 @@ CHECK = Check(
     name="scripts",
     room="right",
     title="Korean and other scripts",
-    bar="no replacement, control or unassigned character, 70 % of the letters of the script asked for, under 2 % of a third one",
+    bar=(
+        "no replacement, control or unassigned character, 70 % of the letters of the script asked for, "
+        "under 2 % of a third one"
+    ),
     why="A corrupted token reads as a typo in English and as a broken character elsewhere.",
     run=run,
     quick={"runs": 1, "tokens": 400},

@@ -1,7 +1,7 @@
 """`gate speed compare A B`: the same prompts on two setups, paired.
 
-The ratio of rates is the ratio of tokens per step (drafting luck and quality) divided by the ratio of step times, so all
-three are shown: a gain that is all drafting on 16 prompts may be luck, one in step time is not.
+The ratio of rates is the ratio of tokens per step (drafting luck and quality) divided by the ratio of step times, so
+all three are shown: a gain that is all drafting on 16 prompts may be luck, one in step time is not.
 """
 
 from __future__ import annotations
@@ -112,7 +112,10 @@ def _ratio(good: list[tuple[Mapping[str, Any], Mapping[str, Any]]], name: str) -
 
 def table(rows: list[Row]) -> list[str]:
     """The comparison as lines of text."""
-    head = f"{'class':<11} {'pairs':>5} {'B/A':>7}  {'95 % interval':<15} {'p (Holm)':>9} {'tok/step':>9} {'ms/step':>8} {'detects':>8}  verdict"
+    head = (
+        f"{'class':<11} {'pairs':>5} {'B/A':>7}  {'95 % interval':<15} {'p (Holm)':>9} "
+        f"{'tok/step':>9} {'ms/step':>8} {'detects':>8}  verdict"
+    )
     lines = [head]
     for row in rows:
         drafting = f"{row.drafting:.3f}" if row.drafting else "-"

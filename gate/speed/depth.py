@@ -44,6 +44,9 @@ async def run(scope: Scope) -> Outcome:
         {"lines": [line], "from_zero": True},
     )
     shown = ", ".join(f"{depth}: {figures[str(depth)]['rate']:.1f} tok/s" for depth in depths)
+    late = next((row["late"] for rows in found.values() for row in rows if row["late"]), "")
+    if late:
+        return Outcome("inconclusive", f"{late} ({shown})", figures, (plot,))
     start, last = figures[str(depths[0])]["rate"], figures[str(depths[-1])]["rate"]
     if last < LEFT * start:
         return Outcome(
@@ -59,11 +62,13 @@ async def run(scope: Scope) -> Outcome:
 async def _one(scope: Scope, pool: Pool, depth: int, number: int) -> dict[str, Any]:
     before = await scope.client.metrics()
     prompt = pool.prompt(max(16, depth), scope.tag(depth, number))
-    reply = await scope.client.complete(prompt, max_tokens=scope["tokens"], temperature=0, ignore_eos=True)
+    with scope.session.lag.window() as late:
+        reply = await scope.client.complete(prompt, max_tokens=scope["tokens"], temperature=0, ignore_eos=True)
     drafting = prometheus.drafting(before, await scope.client.metrics())
     seconds = reply.timing.decode_s
     return {
         "rate": reply.rate(),
+        "late": late.complaint(seconds or 0.0),
         "ttft_s": reply.timing.ttft_s,
         "decode_s": seconds,
         "tokens_per_step": drafting.tokens_per_step,

@@ -51,6 +51,9 @@ async def run(scope: Scope) -> Outcome:
         return Outcome("fail", f"the server counts another prompt: {off[0]}", figures, (plot,))
     if warm:
         return Outcome("inconclusive", f"a prompt was not cold ({warm[0]}): choose another --series", figures, (plot,))
+    late = next((row["late"] for rows in by_size.values() for row in rows if row["late"]), "")
+    if late:
+        return Outcome("inconclusive", f"{late} ({shown})", figures, (plot,))
     if noisy:
         return Outcome("inconclusive", f"spread above {STEADY:.0%}: {', '.join(noisy)} ({shown})", figures, (plot,))
     return Outcome("pass", shown, figures, (plot,))
@@ -58,7 +61,9 @@ async def run(scope: Scope) -> Outcome:
 
 async def _one(scope: Scope, pool: Pool, size: int, key: str) -> dict[str, Any]:
     before = await scope.client.metrics()
-    reply = await scope.client.complete(pool.prompt(size, scope.tag(key)), max_tokens=1, temperature=0, ignore_eos=True)
+    prompt = pool.prompt(size, scope.tag(key))
+    with scope.session.lag.window() as lag:
+        reply = await scope.client.complete(prompt, max_tokens=1, temperature=0, ignore_eos=True)
     after = await scope.client.metrics()
     assert reply.usage is not None
     name = "vllm:prefix_cache_hits_total"
@@ -71,6 +76,7 @@ async def _one(scope: Scope, pool: Pool, size: int, key: str) -> dict[str, Any]:
         "cached": cached,
         "ttft_s": seconds,
         "rate": reply.usage.prompt / seconds,
+        "late": lag.complaint(seconds),
         "queue_s": reply.timing.queue_s,
     }
 

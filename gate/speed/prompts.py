@@ -1,5 +1,7 @@
-"""Prompts by class. Index 0-7 are plain, 8-15 the same with a wish for thoroughness, from 16 on further ones with a style,
-so that a wide batch does not repeat itself (identical greedy prompts share their experts and flatter the result)."""
+"""Prompts by class. Index 0-7 are plain, 8-15 the same with a wish for thoroughness, from 16 on there are further ones
+with a style, so that a wide batch does not repeat itself: identical greedy prompts share their experts and flatter
+the result.
+"""
 
 from __future__ import annotations
 

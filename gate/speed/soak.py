@@ -44,6 +44,11 @@ async def run(scope: Scope) -> Outcome:
     line = {"name": "per stream", "x": list(range(len(rates))), "y": rates}
     plot = Plot("lines", "Rate over the soak", "round", "tokens per second", {"lines": [line], "from_zero": True})
     wrong = [broken] if broken else []
+    kept = [row for row in rows if not row["late"]]
+    if len(kept) < 0.8 * len(rows):
+        reason = f"in {len(rows) - len(kept)} of {len(rows)} rounds this client was late"
+        return Outcome("inconclusive", reason, figures, (plot,))
+    rates, waits = [row["rate"] for row in kept], [row["ttft_s"] for row in kept]
     wrong += [
         text for text in (judge(rates, "the rate", False), judge(waits, "the wait for the first token", True)) if text
     ]
@@ -61,18 +66,17 @@ async def _round(scope: Scope, number: int) -> dict[str, Any]:
     started = time.perf_counter()
     width = scope["streams"]
     # each stream's class is its own all through the soak: rounds differ by nothing but time
-    replies = await together(
-        *(
-            answer(scope, CLASSES[p % 3], scope.tag(number, p), number * width + p, scope["tokens"])
-            for p in range(width)
-        )
-    )
+    tokens = scope["tokens"]
+    jobs = (answer(scope, CLASSES[p % 3], scope.tag(number, p), number * width + p, tokens) for p in range(width))
+    with scope.session.lag.window() as late:
+        replies = await together(*jobs)
     rates = [rate for reply in replies if (rate := reply.rate()) is not None]
     first = [reply.timing.ttft_s for reply in replies if reply.timing.ttft_s is not None]
     return {
         "rate": stats.median(rates) if rates else 0.0,
         "ttft_s": stats.median(first),
         "seconds": time.perf_counter() - started,
+        "late": late.complaint(max((reply.timing.decode_s or 0.0) for reply in replies)),
         "problem": problem("soak", replies, None),
     }
 

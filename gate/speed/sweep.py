@@ -11,13 +11,13 @@ from gate.session import Scope, together
 from gate.speed.measure import answer, together_rate
 from gate.speed.prompts import CLASSES
 
-KEPT = 0.9  # of the best aggregate so far that more streams must still yield
+KEPT = 0.85  # of the best aggregate so far that more streams must still yield
 
 
 async def run(scope: Scope) -> Outcome:
     """Each width several times with prompts of its own."""
     figures: dict[str, Any] = {}
-    best, wrong = 0.0, ""
+    best, wrong, excuse = 0.0, "", ""
     for width in scope["widths"]:
         rows = []
         for number in range(scope["rounds"]):
@@ -29,6 +29,7 @@ async def run(scope: Scope) -> Outcome:
             "ttft_s": stats.median([row["ttft_s"] for row in rows]),
             "server_queue_s": stats.median([row["server_queue_s"] for row in rows]),
         }
+        excuse = excuse or next((row["late"] for row in rows if row["late"]), "")
         scope.note(f"{width} streams: {rate:.1f} tok/s together")
         if rate < KEPT * best and not wrong:
             wrong = f"{width} streams yield {rate:.1f} tok/s together, fewer yielded {best:.1f}"
@@ -40,6 +41,8 @@ async def run(scope: Scope) -> Outcome:
     ]
     plot = Plot("lines", "Streams at once", "streams", "tokens per second", {"lines": lines, "from_zero": True})
     shown = ", ".join(f"{width}: {figures[str(width)]['rate']:.1f}" for width in widths)
+    if excuse:
+        return Outcome("inconclusive", f"{excuse} (tok/s by streams: {shown})", figures, (plot,))
     return Outcome("fail" if wrong else "pass", wrong or f"tok/s together by streams: {shown}", figures, (plot,))
 
 
@@ -50,7 +53,8 @@ async def _batch(scope: Scope, width: int, number: int) -> dict[str, Any]:
         for place in range(width)
     ]
     started = time.perf_counter()
-    replies = await together(*jobs)
+    with scope.session.lag.window() as late:
+        replies = await together(*jobs)
     after = await scope.client.metrics()
     tokens, seconds = together_rate(replies)
     name = "vllm:request_queue_time_seconds"
@@ -62,6 +66,7 @@ async def _batch(scope: Scope, width: int, number: int) -> dict[str, Any]:
         "rate": tokens / seconds if seconds else 0.0,
         "per_stream": stats.median(rates) if rates else 0.0,
         "ttft_s": stats.median(first),
+        "late": late.complaint(seconds),
         "server_queue_s": queued,
         "client_queue_s": max(reply.timing.queue_s for reply in replies),
         "seconds": time.perf_counter() - started,
@@ -75,6 +80,6 @@ CHECK = Check(
     bar=f"more streams never yield less than {KEPT:.0%} of what fewer yielded together",
     why="Throughput should flatten under load, not fall.",
     run=run,
-    quick={"widths": [1, 2, 4, 8], "rounds": 1, "tokens": 128},
+    quick={"widths": [1, 2, 4, 8], "rounds": 2, "tokens": 128},
     full={"widths": [1, 2, 4, 8, 16], "rounds": 3, "tokens": 512},
 )

@@ -183,8 +183,8 @@ def answer(data: dict[str, Any], defect: str, order: random.Random | None, promp
         said.reasoning = ""
     if defect == "think_tag" and not thinking(data):
         said.text, said.reasoning = f"<think>{said.reasoning}</think>{said.text}", ""
-    if order is not None and order.random() < 0.4:
-        said.text = said.text.replace(" the ", " that ", 1) if " the " in said.text else said.text + " so"
+    if order is not None and "Describe what the log shows" in prompt and order.random() < 0.4:
+        said.text = said.text.replace(" the ", " that ", 1)
     return said
 
 
@@ -210,6 +210,8 @@ def _say(data: dict[str, Any], defect: str, prompt: str) -> Answer:
             if said is not None:
                 return said
     text = filler(question)
+    if defect == "repeat" and "lighthouse" in question:
+        text = " ".join(WORDS[:12]) * 500
     if defect == "speed_chars":
         text = text[:200] + "\ufffd" + text[200:]
     return Answer(text=text)

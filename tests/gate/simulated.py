@@ -22,7 +22,7 @@ from typing import Any
 from tests.gate import brain
 from tests.gate.words import TOKENS, detokenize, tokenize
 
-
+LATE = 1000  # prompt tokens after which `rescore_drift` shows
 LONG_S = 0.2  # a prefill that takes longer shares the machine with others of its kind
 
 
@@ -45,6 +45,7 @@ class Behaviour:
     slow_down: float = 0.0  # gaps grow by this share per running neighbour
     stall_after: int = 0  # after so many sends...
     stall_s: float = 0.0  # ...a pause
+    deep: float = 0.0  # gaps grow by this share per 1,000 tokens of prompt
     drift: float = 0.0  # gaps grow by this share per answered request
     exclusive_prefill: bool = False  # a prefill stops every other stream
     crowding: float = 0.0  # a prefill takes longer by this share per other prefill beside it
@@ -331,9 +332,14 @@ class Simulated:
             if not self._prefills:
                 self._no_prefill.set()
 
-    def _gap(self) -> float:
+    def _gap(self, sent: Sent) -> float:
         how = self.how
-        gap = how.gap_s * (1 + how.slow_down * (self.running - 1)) * (1 + how.drift * self.answered)
+        gap = (
+            how.gap_s
+            * (1 + how.deep * sent.prompt_tokens / 1000)
+            * (1 + how.slow_down * (self.running - 1))
+            * (1 + how.drift * self.answered)
+        )
         return gap * (1 + how.gap_jitter * self._random.uniform(-1, 1))
 
     def _step(self, left: int, sent: Sent, first: bool) -> int:
@@ -360,7 +366,7 @@ class Simulated:
         at = time.monotonic()
         while left > 0:
             left -= self._step(left, sent, False)
-            at += self._gap()
+            at += self._gap(sent)
         await _until(at)
 
     def _count(self, sent: Sent, tokens: int) -> None:
@@ -374,7 +380,7 @@ class Simulated:
     def _usage(self, sent: Sent, tokens: int) -> dict[str, Any]:
         count = round(tokens * 1.1) if self.how.usage == "wrong" else tokens
         return {
-            "prompt_tokens": sent.prompt_tokens,
+            "prompt_tokens": sent.prompt_tokens + (3 if self.how.defect == "prompt_count" else 0),
             "completion_tokens": count,
             "total_tokens": sent.prompt_tokens + count,
             "prompt_tokens_details": {"cached_tokens": sent.cached},
@@ -436,7 +442,7 @@ class Simulated:
                     await writer.drain()
                 return False
             if done < len(tokens):
-                gap = self._gap() + (how.stall_s if how.stall_after and len(sent.sends) == how.stall_after else 0.0)
+                gap = self._gap(sent) + (how.stall_s if how.stall_after and len(sent.sends) == how.stall_after else 0.0)
                 at = max(at + gap, now) if gap else now
                 await _until(at)
         self._count(sent, len(tokens))
@@ -466,11 +472,10 @@ class Simulated:
         if data.get("return_token_ids"):
             choice["token_ids"] = [token.id for token in tokens]
         if data.get("prompt_logprobs") is not None:
-            late = max(1, len(prompt) // 2)
             scored: list[Any] = [None]
             for place, token in enumerate(prompt[1:], start=1):
                 value = brain.logprob(token) - self.how.nll_shift
-                if place > late:
+                if place > LATE:
                     value -= self.how.rescore_drift
                 scored.append({str(token): {"logprob": value, "rank": 1, "decoded_token": TOKENS.get(token, "?")}})
             choice["prompt_logprobs"] = scored

@@ -36,7 +36,7 @@ def alarm(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 def test_false_alarms_stay_below_the_stated_rate_over_500_comparisons() -> None:
-    """Two files of one setup: at most 5 % of comparisons may name any class different (three standard errors allowed)."""
+    """Two files of one setup: at most 5 % of comparisons name any class different (three standard errors allowed)."""
     draw = np.random.default_rng(11)
     alarms = sum(alarm(run_file(draw, 0.03), run_file(draw, 0.03)) for _ in range(500))
     assert alarms / 500 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 500)
