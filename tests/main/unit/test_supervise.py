@@ -359,3 +359,36 @@ async def test_progress_bars_are_lines_and_no_line_is_endless(tmp_path: Path, bo
     assert lines[:3] == ["10%", "20%", "end"]
     assert sum(len(line) for line in lines[3:]) == 200000
     assert max(len(line) for line in lines) <= 2 * 64 * 1024
+
+
+async def test_two_stops_at_once_agree(tmp_path: Path, box: str) -> None:
+    run = engine(STUBBORN, tmp_path, box)
+    await run.start()
+    await until(run.tail)
+    first, second = await asyncio.gather(run.stop(0.3), run.stop(0.3))
+    assert first.confirmed
+    assert second.confirmed
+    assert first.status == second.status == -signal.SIGKILL
+
+
+async def test_a_stopped_process_is_ended_too(tmp_path: Path, box: str) -> None:
+    """SIGSTOP keeps TERM waiting; KILL does not wait."""
+    run = engine("import time; print('up', flush=True); time.sleep(60)", tmp_path, box)
+    await run.start()
+    await until(run.tail)
+    assert run.pid
+    os.kill(run.pid, signal.SIGSTOP)
+    stopped = await run.stop(0.3)
+    assert stopped.killed
+    assert stopped.confirmed
+
+
+async def test_a_start_that_is_called_off_leaves_nothing(tmp_path: Path, box: str) -> None:
+    for delay in (0.0, 0.001, 0.005, 0.02):
+        run = engine("import time; time.sleep(60)", tmp_path, box)
+        start = asyncio.create_task(run.start())
+        await asyncio.sleep(delay)
+        start.cancel()
+        await asyncio.gather(start, return_exceptions=True)
+        assert (await run.stop(1)).confirmed
+        await until(lambda: not living(box), 2)
