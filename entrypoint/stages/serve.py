@@ -16,6 +16,7 @@ from entrypoint.boot import Boot
 from entrypoint.caches import forget_autotune
 from entrypoint.serve import engine_command
 from entrypoint.stages import compose
+from entrypoint.supervise import Engine, log_path
 from group.ask import boottime
 from group.driver import GenerationOver
 
@@ -45,8 +46,6 @@ def command(boot: Boot, settings: Settings, base: Mapping[str, str]) -> Command:
 
 async def launch(boot: Boot) -> None:
     """Execute vLLM as this kit's child; done when all boxes have."""
-    from entrypoint.supervise import Engine, log_path
-
     settings, driver, _ = boot.need()
     own = driver.own
     boot.engine_port = compose.free_loopback_port()
@@ -69,19 +68,32 @@ async def launch(boot: Boot) -> None:
         incarnation=f"{own.instance}.{own.n}",
         log_max_bytes=settings.integer("LOG_MAX_BYTES"),
     )
-    await boot.engine.start()
-    boot.tasks.append(asyncio.create_task(_await_exit(boot, boot.engine)))
-    driver.engine = "started"
+    if await _started(boot, boot.engine):
+        boot.tasks.append(asyncio.create_task(_await_exit(boot, boot.engine)))
+        driver.engine = "started"
+        boot.board.step(f"vLLM runs as pid {boot.engine.pid}")
     driver.poke()
-    boot.board.step(f"vLLM runs as pid {boot.engine.pid}")
     await driver.until(lambda: driver.own.together)
 
 
-async def _await_exit(boot: Boot, engine: object) -> None:
-    """Tell the machine at once when the engine ends; show its last lines when nobody asked it to."""
-    from entrypoint.supervise import Engine
+async def _started(boot: Boot, engine: Engine) -> bool:
+    """Start the engine, whole even when this stage is cancelled meanwhile: a process half made could not be ended."""
+    _, driver, _ = boot.need()
+    starting = asyncio.ensure_future(engine.start())
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await starting
+        raise
+    except OSError as error:
+        log("launch", f"the engine cannot be started: {error}")
+        boot.engine_exit, driver.engine = 127, "exited"
+        return False
+    return True
 
-    assert isinstance(engine, Engine)
+
+async def _await_exit(boot: Boot, engine: Engine) -> None:
+    """Tell the machine at once when the engine ends; show its last lines when nobody asked it to."""
     _, driver, _ = boot.need()
     status = await engine.wait()
     if boot.engine is not engine or driver.own.state in ("stopping", "leaving"):
