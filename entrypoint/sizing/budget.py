@@ -25,19 +25,19 @@ Role = Literal["head", "worker"]
 ROLES: tuple[Role, ...] = ("head", "worker")
 
 # One captured token of the CUDA graphs, with the buffers that graphs keep (fitted).
-GRAPH_TOKEN = 5 * MIB
+GRAPH_TOKEN = MIB
 # One token of a step on its way through a layer: four residual streams, routed experts, attention (fitted; the
-# sum over a layer's tensors gives 200 to 300 KiB).
-ACTIVATION_TOKEN = 205 * KIB
-# The indexer scores every pool entry for every prompt token of a step in fp32; with candidates and sort
-# scratch this many such tensors live at once (fitted; the upstream limit on them does not bind the pooled path).
-SCORE_TENSORS = 3.5
+# sum over a layer's tensors gives 150 to 300 KiB).
+ACTIVATION_TOKEN = 154 * KIB
+# What grows with long prompts: the indexer scores every pool entry for every prompt token of a step in fp32, with
+# candidates, sort scratch and what the allocator does not give back. So many such tensors are counted (fitted).
+SCORE_TENSORS = 4.3
 SCORE_BYTES = 4
 # Processes: reported 5.6 GiB on the host side of a head; a worker lacks the API server and the engine core.
 PROCESSES: Mapping[Role, int] = {"head": round(5.6 * GIB), "worker": round(4.1 * GIB)}
-RDMA_NCCL = 2 * GIB  # NCCL with 8 channels, registered buffers; the RoCE overlays' slots are 5 x 132 MiB
-CONTEXT = 3 * GIB  # CUDA context, libraries' workspaces, sampler (fitted)
-HOST_FLOOR = 6 * GIB  # system, driver, page tables, page cache that comes back too late (fitted)
+RDMA_NCCL = GIB  # NCCL with 8 channels, registered buffers; the RoCE overlays' slots are 5 x 132 MiB
+CONTEXT = round(1.65 * GIB)  # CUDA context, libraries' workspaces, sampler (fitted)
+HOST_FLOOR = 3 * GIB  # system, driver, page tables (fitted)
 
 
 @dataclass(frozen=True)
@@ -89,19 +89,21 @@ def budget(
         Item("KV pool: tokens", pin - pool.draft_bytes - states, "shapes", "the pin less the two lines below"),
         Item("KV pool: KDA states", states, "shapes", f"{shape.seqs} x {pool.state_blocks} blocks"),
         Item("KV pool: drafter's own", pool.draft_bytes, "shapes", "in blocks of its own" if pool.draft_bytes else ""),
-        Item("CUDA graphs", graph_tokens * GRAPH_TOKEN, "fitted", f"{graph_tokens} tokens x 5 MiB"),
-        Item("activations", shape.batch_tokens * ACTIVATION_TOKEN, "fitted", f"{shape.batch_tokens} tokens x 205 KiB"),
-        Item("prompt scores", scores(model, shape, pool, prefill_cap), "fitted", "indexer, longest prompts at once"),
-        Item("RDMA and NCCL", RDMA_NCCL, "reported", "registered buffers"),
+        Item("CUDA graphs", graph_tokens * GRAPH_TOKEN, "fitted", f"{graph_tokens} tokens x 1 MiB"),
+        Item("activations", shape.batch_tokens * ACTIVATION_TOKEN, "fitted", f"{shape.batch_tokens} tokens x 154 KiB"),
+        Item(
+            "long prompts", scores(model, shape, pool, prefill_cap), "fitted", "indexer scores, longest prompts at once"
+        ),
+        Item("RDMA and NCCL", RDMA_NCCL, "fitted", "registered buffers"),
         Item("CUDA and libraries", CONTEXT, "fitted", "contexts, workspaces, sampler"),
         Item("processes", PROCESSES[role], "reported", "API, engine core, worker" if role == "head" else "worker"),
-        Item("host floor", HOST_FLOOR, "fitted", "system, driver, cache that returns late"),
+        Item("host floor", HOST_FLOOR, "fitted", "system, driver"),
     ]
     return Budget(role, total, tuple(item for item in items if item.size or item.name != "KV pool: drafter's own"))
 
 
 def scores(model: Model, shape: Shape, pool: Pool, prefill_cap: int) -> int:
-    """Bytes of the indexer's scores when the step is full of the longest prompts the pool can hold."""
+    """Bytes that long prompts take when the step is full of the longest prompts the pool can hold."""
     every_row = shape.batch_tokens * shape.max_len
     by_pool = min(prefill_cap, shape.batch_tokens) * max(pool.tokens, 0)
     return round(min(every_row, by_pool) / int(model["target.indexer.pool"]) * SCORE_BYTES * SCORE_TENSORS)

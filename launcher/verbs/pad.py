@@ -80,9 +80,9 @@ def target_sizes(config: dict[str, Any], tp: int) -> dict[str, tuple[int, int]]:
     sizes = {key: (int(config.get(key, defaults[key])), new) for key, new in wanted.items()}
     if all(old % tp == 0 for old, _ in sizes.values()):
         return {}
-    if "num_key_value_heads" in config:  # MLA has none of its own; the config repeats the count
-        sizes["num_key_value_heads"] = (int(config["num_key_value_heads"]), int(model["padding.heads"]))
-    return sizes
+    # MLA has no key-value heads of its own, but the config class wants the counts equal; 64 where the file is silent.
+    stored = int(config.get("num_key_value_heads") or sizes["num_attention_heads"][0])
+    return {**sizes, "num_key_value_heads": (stored, int(model["padding.heads"]))}
 
 
 def dense_sizes(config: dict[str, Any], tp: int) -> dict[str, tuple[int, int]]:
@@ -107,6 +107,9 @@ def padded_config(config: dict[str, Any], holder: str | None, sizes: Sizes, tp: 
     if not holder and heads and not text.get("head_dim"):  # else it would follow from the padded count
         text["head_dim"] = int(text["hidden_size"]) // heads
     text |= {key: new for key, (_, new) in sizes.items()}
+    nested = text.get("linear_attn_config")
+    if isinstance(nested, dict) and "linear_num_heads" in sizes:  # the older spelling wins where both stand
+        text["linear_attn_config"] = {**nested, "num_heads": sizes["linear_num_heads"][1]}
     text[MARK] = {"tp": tp, "stored": stored, "sizes": {key: list(pair) for key, pair in sizes.items()}}
     return {**config, holder: text} if holder else text
 
