@@ -142,9 +142,9 @@ def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Infinity and NaN are no JSON: they become null."""
+    """Infinity and NaN are no JSON: they become "never" and null."""
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return "never" if value > 0 else None
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
