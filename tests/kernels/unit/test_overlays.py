@@ -1,0 +1,137 @@
+"""overlay.toml, the order, needs and excludes, the snapshot tag, and fit by hooked functions."""
+
+from pathlib import Path
+
+import pytest
+
+from core.refusal import Refusal
+from experimental.fit import digest, misfits
+from experimental.overlays import PREFIX, read, read_all, select, snapshot_tag
+from experimental.plugin import OverlayDoesNotFit, check, switched_on
+
+GOOD = """
+name = "sample"
+summary = "a sample"
+order = 5
+default = true
+switch = "GLM53_OVERLAY_SAMPLE"
+changes_weights = true
+verified = ["cpu"]
+cost = "none"
+[environment]
+GLM53_OVERLAY_SAMPLE_LEVEL = "3"
+[[mount]]
+source = "experimental/sample"
+target = "/opt/sample"
+[[hook]]
+file = "vllm/a.py"
+function = "A.run"
+digests = ["DIGEST"]
+"""
+
+
+def overlay(tmp_path: Path, text: str = GOOD, name: str = "sample") -> Path:
+    folder = tmp_path / "experimental" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "overlay.toml").write_text(text)
+    (folder / "kernel.py").write_text("x = 1\n")
+    return folder
+
+
+def test_a_good_overlay_is_read(tmp_path: Path) -> None:
+    made = read(overlay(tmp_path))
+    assert (made.name, made.switch, made.mounts[0].target) == ("sample", "GLM53_OVERLAY_SAMPLE", "/opt/sample")
+    assert made.environment == (("GLM53_OVERLAY_SAMPLE_LEVEL", "3"),)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('name = "sample"', 'name = "other"', "name"),
+        ("order = 5", 'order = "5"', "order"),
+        ("order = 5", "order = 5\ncolour = 1", "colour"),
+        ('summary = "a sample"', "", "summary"),
+        ("GLM53_OVERLAY_SAMPLE_LEVEL", "LEVEL", "environment"),
+        ('switch = "GLM53_OVERLAY_SAMPLE"', 'switch = "SAMPLE"', "switch"),
+        ('source = "experimental/sample"', 'source = "experimental/none"', "mount"),
+        ('["cpu"]', '["moon"]', "verified"),
+        ("order = 5", "order = ", "overlay.toml"),
+    ],
+)
+def test_a_bad_overlay_is_refused_by_key(tmp_path: Path, old: str, new: str, named: str) -> None:
+    with pytest.raises(Refusal, match=named):
+        read(overlay(tmp_path, GOOD.replace(old, new)))
+
+
+def test_order_needs_and_excludes(tmp_path: Path) -> None:
+    overlay(tmp_path)
+    other = (
+        GOOD.replace("sample", "late").replace("SAMPLE", "LATE").replace("order = 5", "order = 9\nneeds = ['sample']")
+    )
+    overlay(tmp_path, other, "late")
+    both = read_all(tmp_path / "experimental")
+    assert [item.name for item in both] == ["sample", "late"]
+    assert [item.name for item in select(both, without=["late"])] == ["sample"]
+    with pytest.raises(Refusal, match=r"late.*--without late"):
+        select(both, without=["sample"])
+    with pytest.raises(Refusal, match="lat"):
+        select(both, without=["lat"])
+    overlay(tmp_path, other.replace("order = 9", "order = 1"), "late")
+    with pytest.raises(Refusal, match="order"):
+        read_all(tmp_path / "experimental")
+
+
+def test_the_snapshot_tag_follows_what_changes_weights(tmp_path: Path) -> None:
+    folder = overlay(tmp_path)
+    room = tmp_path / "experimental"
+
+    def tag(environment: dict[str, str] | None = None) -> str:
+        return snapshot_tag(read_all(room), environment or {}, room)
+
+    first = tag()
+    assert first == tag({"UNRELATED": "1"}) == tag({"GLM53_OVERLAY_SAMPLE_LEVEL": "3"})
+    assert first != tag({"GLM53_OVERLAY_SAMPLE_LEVEL": "4"})
+    assert first != tag({"GLM53_OVERLAY_SAMPLE": "0"})
+    (folder / "kernel.py").write_text("x = 2\n")
+    assert first != tag()
+    overlay(tmp_path, GOOD.replace("changes_weights = true", "changes_weights = false"))
+    assert snapshot_tag(read_all(room), {}, room) == snapshot_tag((), {}, room)
+
+
+def test_a_digest_ignores_words_and_sees_code() -> None:
+    source = 'class A:\n    def run(self, a=1):\n        """Doc."""\n        return a + 1\n'
+    same = '# x\nclass A:\n\n    def run(self, a=1):\n        """Other."""\n        # why\n        return (a + 1)\n'
+    known = digest(source, "A.run")
+    assert known == digest(same, "A.run")
+    assert known != digest(source.replace("a=1", "a=2"), "A.run")
+    assert known != digest(source.replace("a + 1", "a + 2"), "A.run")
+    assert digest(source, "A.walk") is None
+    assert digest(source + source, "A.run") is None
+
+
+def test_an_overlay_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "vllm").mkdir(parents=True)
+    data = {"name": "sample", "hook": [{"file": "vllm/a.py", "function": "A.run", "digests": ["0" * 12]}]}
+    with pytest.raises(OverlayDoesNotFit, match=r"sample.*absent.*--without sample"):
+        check(data, tree)
+    (tree / "vllm" / "a.py").write_text("class A:\n    def run(self):\n        pass\n")
+    with pytest.raises(OverlayDoesNotFit, match=r"sample.*unknown"):
+        check(data, tree)
+    (found,) = misfits(tree, (("vllm/a.py", "A.run", ()),))
+    data["hook"][0]["digests"] = [found.seen]  # type: ignore[index]
+    check(data, tree)
+
+
+def test_a_switch_of_zero_turns_an_overlay_off(tmp_path: Path) -> None:
+    overlay(tmp_path)
+    room = tmp_path / "experimental"
+    assert [data["name"] for data in switched_on(room, {})] == ["sample"]
+    assert switched_on(room, {PREFIX + "SAMPLE": "0"}) == []
+
+
+def test_the_overlays_of_this_repository_are_sound() -> None:
+    names = [item.name for item in read_all()]
+    assert names.index("nvfp4") < names.index("dense_fp8") < names.index("dense_w4")
+    for item in read_all():
+        assert all(hook.digests for hook in item.hooks), f"{item.name}: run python3 -m experimental.fit TREE"
