@@ -7,6 +7,7 @@ every box runs vLLM. The first run goes on until the cluster answers: vLLM's own
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from pathlib import Path
@@ -47,6 +48,7 @@ def main() -> None:
         {
             "what": "seconds from the last box's start to vLLM executed on all; FABRIC_CHECK=0",
             "boxes": options.boxes,
+            "load_average_5_min": round(os.getloadavg()[1], 1),
             "runs_s": [round(value, 2) for value in seconds],
             "median_s": round(statistics.median(seconds), 2),
             "target_median_s": TARGET_S,
@@ -70,7 +72,7 @@ def runs_vllm(lab: Lab, box: Box) -> bool:
         pid = waiting.pop()
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if b"\0vllm.entrypoints" in command and command.split(b"\0", 1)[0].endswith(b"python"):
+            if b"\0-m\0vllm.entrypoints" in command and b"guard.py" not in command:
                 return True
             waiting += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         except (FileNotFoundError, ProcessLookupError):

@@ -144,7 +144,7 @@ def main() -> None:
         "door",
         {
             "what": "milliseconds of a small request straight and through the door; the door's processor with streams",
-            "load_average": os.getloadavg()[0],
+            "load_average_1_min": round(os.getloadavg()[0], 1),
             "requests": len(through),
             "straight_ms": {"p50": round(statistics.median(straight), 3), "p99": round(p99(straight), 3)},
             "through_ms": {"p50": round(statistics.median(through), 3), "p99": round(p99(through), 3)},

@@ -47,6 +47,7 @@ def environment(lab: Lab, box: Box, root: Path, engine_python: Path, model: Path
         "ENGINE_PYTHON": str(engine_python),
         "MODEL_DIR": str(model),
         "SPEC_METHOD": "none",
+        "GPU_MEM_UTIL": "0.1",  # on CPU: the share of memory that must be free when a box starts
         "STATE_DIR": folders["state"],
         "LOG_DIR": folders["logs"],
         "CACHE_ROOT": str(cache() / "lab" / box.name),  # as the volume of a box, which survives `down`
