@@ -1,4 +1,4 @@
-"""`./glm53 patches check|apply|remove|list [TREE]`: how the patches stand on an unpacked vLLM.
+"""`./glm53 patches check|apply|remove|list [TREE|IMAGE]`: how the patches stand on an unpacked vLLM, or in an image.
 
 TREE is a folder that holds vllm/ (a site-packages, an unpacked wheel). Exit 0: every patch has a known state;
 1: drift, nothing was written; 2: the arguments are wrong.
@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 from core.refusal import Refusal
+from image.inspection import check_image
 from image.patches import PATCHES
 from image.patching import Tree, changes, check, write
 from image.report import as_dict, catalogue, table
@@ -20,17 +21,17 @@ def run(arguments: list[str]) -> int:
     """Exit status of the verb."""
     parser = argparse.ArgumentParser(prog="glm53 patches", description=__doc__)
     parser.add_argument("action", choices=("check", "apply", "remove", "list"))
-    parser.add_argument("tree", nargs="?", help="a folder that holds vllm/")
+    parser.add_argument("tree", nargs="?", help="a folder that holds vllm/, or an image (check only)")
     parser.add_argument("--json", action="store_true", help="states as JSON")
     options = parser.parse_args(arguments)
     if options.action == "list":
         print("\n".join(catalogue(PATCHES)))
         return 0
     if options.tree is None:
-        raise Refusal("TREE", "nothing", "a folder that holds vllm/", "./glm53 patches check TREE")
+        raise Refusal("TREE", "nothing", "a folder that holds vllm/, or an image", "./glm53 patches check TREE")
     folder = Path(options.tree)
     if not folder.is_dir():
-        raise Refusal("TREE", options.tree, "an existing folder that holds vllm/", "./glm53 patches check TREE")
+        return _image(options.action, options.tree)
     if not ((folder / "vllm").is_dir() or (folder / "flashinfer").is_dir()):
         cure = f"./glm53 patches {options.action} {folder.parent}" if folder.name == "vllm" else "Name site-packages."
         raise Refusal("TREE", str(folder), "a folder that holds vllm/ or flashinfer/", cure)
@@ -47,3 +48,10 @@ def run(arguments: list[str]) -> int:
         print(f"drift: {names}; nothing was written. How to re-cut a patch: docs/rebasing.md")
         return 1
     return 0
+
+
+def _image(action: str, reference: str) -> int:
+    """An image is only ever looked at: what it holds is changed by building another."""
+    if action != "check" or "/" in reference.removesuffix("/")[:1]:
+        raise Refusal("TREE", reference, "an existing folder that holds vllm/", f"./glm53 patches {action} TREE")
+    return check_image(reference)

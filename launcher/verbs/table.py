@@ -52,7 +52,12 @@ VERBS = (
     Verb(
         "patches",
         "launcher.verbs.patches",
-        "check, apply, remove or list the patches on an unpacked vLLM",
+        "check, apply, remove or list the patches on an unpacked vLLM; check also takes an image",
+    ),
+    Verb(
+        "image",
+        "launcher.verbs.image",
+        "inspect shows what an image holds; send HOST... copies it to the other boxes and compares ids",
     ),
     Verb(
         "gate",

@@ -1,0 +1,165 @@
+"""Looks at an image from inside: patches, parsers, model registry, CUDA parts, strays. No GPU is needed.
+
+    python3 -m image.verify_base [--write --base-name NAME --base-digest DIGEST] [--json]
+
+--write also records what was found in /opt/glm53/image.json, which the status page and `./glm53 image inspect` read.
+Exit 1 when a row fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.row import Row, warnings_first
+from image import identity, manifest
+from image.install import site_packages
+from image.patches import PATCHES
+from image.patching import Report, Tree, check
+from image.report import as_dict
+
+TOOLKIT = Path("/usr/local/cuda")
+PLUGIN = Path(__file__).parent / "parsers" / "glm47_failclosed.py"
+STRAYS = ("/etc/nccl.conf", "/root/.nccl.conf")
+# Asked in a Python of its own: importing vLLM is slow, noisy and may print whatever it likes.
+REGISTRY = f"""
+import json
+from vllm.model_executor.models.registry import ModelRegistry
+from vllm.reasoning import ReasoningParserManager
+from vllm.tool_parsers import ToolParserManager
+ToolParserManager.import_tool_parser({str(PLUGIN)!r})
+found = {{}}
+found["reasoning glm45"] = ReasoningParserManager.get_reasoning_parser("glm45").__name__
+found["tools glm47"] = ToolParserManager.get_tool_parser("glm47").__name__
+found["tools glm47_failclosed"] = ToolParserManager.get_tool_parser("glm47_failclosed").__name__
+architectures = ModelRegistry.get_supported_archs()
+wanted = "Glm5NextForConditionalGeneration"
+found["architecture"] = wanted if wanted in architectures else ""
+print("FOUND", json.dumps(found))
+"""
+
+
+def patch_rows(report: Report) -> Iterator[Row]:
+    """One row a patch that is not in order; one row for the rest."""
+    for verdict in report.verdicts:
+        if verdict.state in ("drift", "needed"):
+            seen = verdict.state if verdict.state == "needed" else "; ".join(verdict.reasons)
+            yield Row(f"patch {verdict.patch.name}", "FAIL", seen, "applied", "Build the image again.", "patches")
+        elif verdict.declared not in (None, verdict.state) and verdict.state != "applied":
+            yield Row(f"patch {verdict.patch.name}", "WARN", verdict.state, str(verdict.declared), "", "patches")
+    states = [verdict.state for verdict in report.verdicts]
+    applied = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    yield Row("patches", "ok" if "applied" in states else "FAIL", applied, "applied, or fixed upstream")
+
+
+def registry_rows(answer: subprocess.CompletedProcess[str]) -> Iterator[Row]:
+    """Parsers and the model's architecture, from what a Python with vLLM printed."""
+    lines = [line for line in answer.stdout.splitlines() if line.startswith("FOUND ")]
+    if answer.returncode or not lines:
+        last = (answer.stderr.strip().splitlines() or ["no output"])[-1]
+        yield Row("vllm", "FAIL", last[:200], "parsers and models can be asked for", "The base does not import vLLM.")
+        return
+    for name, found in json.loads(lines[-1].removeprefix("FOUND ")).items():
+        level = "ok" if found else "FAIL"
+        yield Row(name, level, found or "not registered", "registered")  # type: ignore[arg-type]
+
+
+def cuda_rows(toolkit: Path, site: Path) -> Iterator[Row]:
+    """nvcc, its headers, nvvm, the runtime and nvrtc must be of one CUDA, or a kernel dies while it is compiled."""
+    found = dict(cuda_parts(toolkit, site))
+    if not found:
+        yield Row("CUDA", "info", "none in this base", "on a GPU base: nvcc, headers, nvvm, runtime, nvrtc")
+        return
+    versions = set(found.values())
+    shown = ", ".join(f"{name} {version}" for name, version in found.items())
+    level = "ok" if len(versions) == 1 else "FAIL"
+    yield Row("CUDA", level, shown, "one version", "Choose another base.", "cuda")  # type: ignore[arg-type]
+    for header in ("nvrtc.h", "cuda_runtime.h"):
+        if not (toolkit / "include" / header).exists():
+            yield Row(f"CUDA {header}", "FAIL", "missing", "where just-in-time compilers look", "", "cuda")
+
+
+def cuda_parts(toolkit: Path, site: Path) -> Iterator[tuple[str, str]]:
+    """Name and major.minor of every CUDA part that says its version."""
+    places = (
+        ("toolkit", toolkit / "version.json", r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"(\d+\.\d+)'),
+        ("nvcc", toolkit / "bin" / "nvcc.profile", r"cuda-(\d+\.\d+)"),
+        ("crt", toolkit / "include" / "crt" / "host_config.h", r"__CUDACC_VER_MAJOR__ != (\d+)"),
+        ("nvrtc", toolkit / "include" / "cuda.h", r"#define CUDA_VERSION (\d+)"),
+    )
+    for name, path, pattern in places:
+        if path.is_file():
+            match = re.search(pattern, path.read_text(errors="replace"))
+            if match:
+                yield name, _major_minor(match.group(1))
+    torch = site / "torch" / "version.py"
+    if torch.is_file():
+        match = re.search(r"^cuda\s*(?::[^=]*)?=\s*'([\d.]+)'", torch.read_text(), re.M)
+        if match:
+            yield "torch", match.group(1)
+
+
+def _major_minor(text: str) -> str:
+    return f"{int(text) // 1000}.{int(text) % 1000 // 10}" if text.isdigit() and len(text) > 3 else text
+
+
+def stray_rows(site: Path, root: Path = Path("/")) -> Iterator[Row]:
+    """Files that change behaviour without anybody seeing them."""
+    strays = [name for name in STRAYS if (root / name.lstrip("/")).exists()]
+    for package in ("vllm", "flashinfer"):
+        for suffix in ("orig", "rej"):
+            strays += [str(path) for path in (site / package).rglob(f"*.{suffix}")]
+    level = "FAIL" if strays else "ok"
+    yield Row("strays", level, ", ".join(strays) or "none", "no nccl.conf, .orig or .rej")  # type: ignore[arg-type]
+
+
+def rows(site: Path, report: Report) -> tuple[Row, ...]:
+    """Everything there is to say, failures first."""
+    asked = subprocess.run(
+        [sys.executable, "-c", REGISTRY], capture_output=True, text=True, check=False, timeout=300, cwd="/"
+    )
+    found = (*patch_rows(report), *registry_rows(asked), *cuda_rows(TOOLKIT, site), *stray_rows(site))
+    return warnings_first(found)
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--base-name", default="")
+    parser.add_argument("--base-digest", default="")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    site = site_packages()
+    report = check(Tree(site), PATCHES)
+    found = rows(site, report)
+    if options.json:
+        print(json.dumps([row.as_dict() for row in found], indent=2))
+    else:
+        for row in found:
+            print(
+                f"{row.level:<5} {row.name:<28} {row.seen}" + (f"  (expected: {row.expected})" if row.expected else "")
+            )
+    if options.write:
+        changed = {edit.file for verdict in report.verdicts if verdict.variant for edit in verdict.variant.edits}
+        changed |= {added.file for verdict in report.verdicts if verdict.variant for added in verdict.variant.additions}
+        table = {name: digest for name, digest in manifest.of(site, ("vllm", "flashinfer")).items() if name in changed}
+        identity.write(
+            {
+                "base": options.base_name,
+                "base_digest": options.base_digest,
+                **as_dict(report),
+                "patched_tree": manifest.fingerprint(table),
+                "site_packages": str(site),
+            }
+        )
+    return 1 if any(row.level == "FAIL" for row in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

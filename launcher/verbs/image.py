@@ -1,0 +1,41 @@
+"""`./glm53 image inspect [IMAGE] | send HOST... [--image IMAGE]`: what an image holds; the same image on all boxes.
+
+Build with image/build.sh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from image.inspection import inspect
+from image.sending import send
+
+DEFAULT = "glm53:local"
+
+
+def run(arguments: list[str]) -> int:
+    """Exit status: of `send` 1 when a host did not end up with this image."""
+    parser = argparse.ArgumentParser(prog="glm53 image", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True)
+    look = actions.add_parser("inspect", help="base, patches, FlashKDA and labels of an image")
+    look.add_argument("image", nargs="?", default=DEFAULT)
+    look.add_argument("--json", action="store_true")
+    sending = actions.add_parser("send", help="copy the image to hosts over ssh and compare ids")
+    sending.add_argument("hosts", nargs="+")
+    sending.add_argument("--image", default=DEFAULT)
+    options = parser.parse_args(arguments)
+    if options.action == "send":
+        results = send(options.image, options.hosts, print)
+        return 1 if any(result.state == "failed" for result in results) else 0
+    found = inspect(options.image)
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    for name in ("id", "created", "kit", "base", "base_digest", "flashkda", "patched_tree"):
+        print(f"{name:<13} {found.get(name, '')}")
+    for name, version in found["versions"].items():
+        print(f"{name:<13} {version}")
+    for name, state in found["patches"].items():
+        print(f"  {name:<26} {state}")
+    return 0
