@@ -74,6 +74,14 @@ def compare_pool(predicted: Pool, line: str) -> Row | None:
     return Row("KV pool", level, f"{seen:,} tokens", f"{predicted.tokens:,} predicted ({miss:+.1%})", cure)
 
 
+def with_engine_line(rows: Sequence[Row], predicted: Pool | None, line: str) -> tuple[Row, ...] | None:
+    """`rows` with the predicted pool's row replaced by the comparison, when `line` is the engine's; else None."""
+    found = compare_pool(predicted, line) if predicted is not None else None
+    if found is None:
+        return None
+    return (*(row for row in rows if row.name != found.name), found)
+
+
 def _memory(choice: Choice, fixed: Fixed, budgets: Sequence[Budget]) -> list[Row]:
     left = ", ".join(f"{budget.role} {show_size(budget.left)}" for budget in budgets)
     expected = "0 or more left over on every box"

@@ -13,7 +13,7 @@ from core.registry import registry
 from core.settings import resolve
 from core.units import GIB, MIB
 from entrypoint.sizing import BoxMemory, Sizing, size
-from entrypoint.sizing.rows import compare_pool
+from entrypoint.sizing.rows import compare_pool, with_engine_line
 
 ALL = ("arx", "snapshot", "adaptive-k", "fp8", "megamoe", "drafter-pool", "sp", "recoverssm")
 BOX = [BoxMemory("one", round(121.6 * GIB), round(117 * GIB))]
@@ -288,3 +288,15 @@ def test_the_engines_own_line_is_compared() -> None:
 
 def test_every_sizing_knob_has_a_known_kind() -> None:
     assert all(knob.kind in KINDS for knob in registry().values())
+
+
+def test_the_engines_line_takes_the_predictions_place_on_the_page() -> None:
+    sizing = planned({}, ALL)
+    assert sizing.pool is not None
+    line = f"GPU KV cache size: {sizing.pool.tokens:,} tokens, Maximum concurrency for 524,288 tokens: 7.8x"
+    rows = with_engine_line(sizing.rows, sizing.pool, line)
+    assert rows is not None
+    assert [row.level for row in rows if row.name == "KV pool"] == ["ok"]
+    assert len(rows) == len(sizing.rows)
+    assert with_engine_line(sizing.rows, sizing.pool, "another line") is None
+    assert with_engine_line(sizing.rows, None, line) is None

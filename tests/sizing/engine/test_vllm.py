@@ -1,0 +1,170 @@
+"""Predictions and padding beside vLLM itself: its grouping code, its KV cache size line, its load."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import model
+from core.units import GIB
+from entrypoint.sizing import lab
+from entrypoint.sizing.geometry import Shape, effective_block, pool
+from entrypoint.sizing.rows import compare_pool
+from entrypoint.sizing.table import GB10
+from experimental.overlays import CONTAINER, common_mounts, read
+from lab.model import CONFIG, tiny
+from lab.vllm import ENGINE, tree
+from launcher.paths import ROOT
+from launcher.verbs.pad import run as pad
+
+HERE = Path(__file__).resolve().parent
+FACTS = model.load()
+
+
+def in_vllm(script: str, *arguments: str, path: str = "", seconds: float = 280) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.run(
+        [sys.executable, str(HERE / script), *arguments],
+        cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=seconds,
+    )  # fmt: skip
+
+
+def cases(*, drafter: bool) -> list[dict[str, Any]]:
+    made = []
+    for tp, tuned in GB10.items():
+        for recoverssm in (True, False):
+            made.append(
+                {
+                    "tp": tp, "block": effective_block(FACTS, tp, tuned.block, 7), "pin": tuned.kv_bytes,
+                    "max_len": tuned.max_len, "batch": tuned.batch_tokens, "recoverssm": recoverssm, "drafter": drafter,
+                    "heads": FACTS.heads(tp), "draft_kv_heads": FACTS.drafter_heads(tp)[1],
+                }
+            )  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize("release", [pytest.param("0.31.0", marks=pytest.mark.full), "0.32.0"])
+@pytest.mark.timeout(700)
+def test_the_predicted_pool_is_what_vllms_own_code_finds(release: str) -> None:
+    packed = release == "0.32.0"
+    wanted = cases(drafter=packed)  # 0.31's grouper refuses the drafter's layers; overlays added them
+    done = in_vllm(
+        "vllm_pool.py", json.dumps(wanted), path="" if release == ENGINE else str(tree(release)), seconds=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(found) == len(wanted)
+    for case, seen in zip(wanted, found, strict=True):
+        shape = Shape(
+            case["tp"], case["block"], case["max_len"], seqs=16, batch_tokens=case["batch"],
+            spec="dflash" if packed else "none", layout="packed" if packed else "split", recoverssm=case["recoverssm"],
+        )  # fmt: skip
+        predicted = pool(FACTS, shape, case["pin"])
+        assert (predicted.tokens, predicted.blocks) == (seen["tokens"], seen["blocks"]), case
+
+
+def test_the_labs_model_is_the_one_predicted() -> None:
+    facts = FACTS["lab"]
+    assert facts["layers"] == CONFIG["num_hidden_layers"]
+    assert facts["kv_heads"] == CONFIG["num_key_value_heads"]
+    assert facts["width"] == CONFIG["head_dim"]
+    assert facts["bytes"] == {"bfloat16": 2, "float32": 4}[str(CONFIG["torch_dtype"])]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_engines_line_is_predicted_exactly(ranks: int) -> None:
+    done = in_vllm("vllm_tiny.py", str(tiny()), str(ranks))
+    assert "ANSWER" in done.stdout, (done.stdout + done.stderr)[-3000:]
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "KV cache size" in line]
+    predicted = lab.pool(FACTS, ranks, GIB, 1024)
+    seen = re.search(r"KV cache size: ([\d,]+)", lines[0])
+    assert seen is not None
+    assert int(seen.group(1).replace(",", "")) == predicted.tokens
+    row = compare_pool(predicted, lines[0])
+    assert row is not None
+    assert row.level == "ok"
+
+
+def mounted(folder: Path) -> Path:
+    """The overlay as the container sees it, the plugin's entry point beside it."""
+    for mount in (*common_mounts(), *read(ROOT / "experimental" / "tp_pad").mounts):
+        target = folder / Path(mount.target).relative_to(CONTAINER)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source = ROOT / mount.source
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            shutil.copyfile(source, target)
+    return folder
+
+
+def qwen(folder: Path, **more: Any) -> None:
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(53)
+    config = Qwen3Config(
+        hidden_size=64, num_attention_heads=8, num_key_value_heads=2, head_dim=32, intermediate_size=160,
+        num_hidden_layers=2, vocab_size=320, max_position_embeddings=1024, initializer_range=0.3,
+        bos_token_id=1, eos_token_id=2, tie_word_embeddings=False, **more,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_three_ranks_serve_a_padded_model_with_the_unpadded_ones_answer(tmp_path: Path) -> None:
+    """Heads, inner width and vocabulary (320) do not divide by three; without padding vLLM refuses."""
+    qwen(tmp_path / "plain")
+    assert pad([str(tmp_path / "plain"), str(tmp_path / "padded"), "--tp", "3"]) == 0
+    overlay = str(mounted(tmp_path / "overlays"))
+    refused = in_vllm("vllm_tiny.py", str(tmp_path / "plain"), "3")
+    assert "ANSWER" not in refused.stdout
+    answers = []
+    for folder, ranks, path in (("plain", "1", ""), ("padded", "3", overlay)):
+        done = in_vllm("vllm_tiny.py", str(tmp_path / folder), ranks, path=path)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+        assert lines, (done.stdout + done.stderr)[-3000:]
+        answers.append(json.loads(lines[0].removeprefix("ANSWER ")))
+        assert ("glm53 overlay tp_pad: hooked" in done.stdout + done.stderr) == bool(path)
+    assert answers[0] == answers[1]
+    assert len(set(answers[0])) > 4
+
+
+@pytest.mark.full
+def test_the_load_hook_pads_what_is_stored_unpadded(tmp_path: Path) -> None:
+    """As with the big checkpoint: hard links, sizes in config.json, zeros added while loading."""
+    qwen(tmp_path / "plain")
+    config = json.loads((tmp_path / "plain" / "config.json").read_text())
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    os.link(tmp_path / "plain" / "model.safetensors", linked / "model.safetensors")
+    # The target's rules know experts and latent heads; of a dense model they know q, k, v, b and o projections.
+    sizes = {"linear_num_heads": [8, 12], "num_attention_heads": [8, 12]}
+    config |= {"num_attention_heads": 12, "num_key_value_heads": 3}
+    config["tp_pad_orig"] = {"tp": 3, "stored": "original", "sizes": sizes}
+    (linked / "config.json").write_text(json.dumps(config))
+    path = str(mounted(tmp_path / "overlays"))
+    answers = []
+    for folder in ("plain", "linked"):
+        done = in_vllm("vllm_tiny.py", str(tmp_path / folder), "1", path=path)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+        assert lines, (done.stdout + done.stderr)[-3000:]
+        answers.append(lines[0])
+    assert answers[0] == answers[1]
