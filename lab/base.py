@@ -24,7 +24,7 @@ SUITE = "bookworm"
 PACKAGES = "python3,python3-distutils,iproute2,ibverbs-utils,ripgrep,pciutils,ca-certificates,libgomp1,procps"
 SITE = "usr/local/lib/python3.11/dist-packages"
 # Of no use on a CPU, or made again when needed.
-LEFT_OUT = ("__pycache__", "*.pyc", "torch/test", "torch/include", "triton/backends/nvidia/bin", "cv2")
+LEFT_OUT = ("__pycache__", "*.pyc", "torch/test", "torch/include", "triton/backends/nvidia/bin")
 LABEL = "glm53.lab.base"
 
 
@@ -55,7 +55,14 @@ def ensure() -> str:
     root = debian()
     engine = vllm.environment()
     (packages,) = (engine / "lib").glob("python3.*/site-packages")
-    tar = ["tar", "-c", *(f"--exclude={name}" for name in LEFT_OUT), "--transform", f"s,^site-packages,{SITE},"]
+    # The folder exists on both sides, and the engine takes no path twice.
+    tar = [
+        "tar",
+        "-c",
+        *(f"--exclude={name}" for name in (*LEFT_OUT, f"./{SITE}")),
+        "--transform",
+        f"s,^site-packages,{SITE},",
+    ]
     tar += ["-C", str(root), ".", "-C", str(packages.parent), "site-packages"]
     load = [
         "docker",

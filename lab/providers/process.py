@@ -123,8 +123,9 @@ def kill_all(lab: Lab, box: Box) -> None:
         processes.send(left, signal.SIGKILL)
         return not left
 
-    if not processes.wait_until(gone, 10):
-        left = ", ".join(f"{process.pid} {process.title[:40]}" for process in everything(lab, box))
+    processes.wait_until(gone, 10)
+    left = ", ".join(f"{process.pid} {process.title[:40]}" for process in everything(lab, box))
+    if left:
         raise Refusal("lab", f"{box.name} still has {left}", "no process of it", "Look at them with ps.")
 
 
