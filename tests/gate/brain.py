@@ -185,6 +185,7 @@ def answer(data: dict[str, Any], defect: str, order: random.Random | None, promp
         said.text, said.reasoning = f"<think>{said.reasoning}</think>{said.text}", ""
     if order is not None and "Describe what the log shows" in prompt and order.random() < 0.4:
         said.text = said.text.replace(" the ", " that ", 1)
+        said.reasoning = said.reasoning.replace(" the ", " that ", 1)
     return said
 
 
