@@ -1,9 +1,11 @@
 """Predictions and padding beside vLLM itself: its grouping code, its KV cache size line, its load."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +29,8 @@ HERE = Path(__file__).resolve().parent
 FACTS = model.load()
 
 
-def in_vllm(script: str, *arguments: str, path: str = "", seconds: float = 280) -> subprocess.CompletedProcess[str]:
+def in_vllm(script: str, *arguments: str, path: str = "", seconds: float = 600) -> subprocess.CompletedProcess[str]:
+    """Run a script of this folder in the environment's vLLM; nothing of it is left when it takes too long."""
     environment = {
         **os.environ,
         "PYTHONPATH": path,
@@ -38,10 +41,18 @@ def in_vllm(script: str, *arguments: str, path: str = "", seconds: float = 280) 
         "VLLM_NO_USAGE_STATS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    return subprocess.run(
-        [sys.executable, str(HERE / script), *arguments],
-        cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=seconds,
+    command = [sys.executable, str(HERE / script), *arguments]
+    process = subprocess.Popen(
+        command, cwd="/", env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
     )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=seconds)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # the ranks, where the main process left any
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def cases(*, drafter: bool) -> list[dict[str, Any]]:
@@ -87,6 +98,7 @@ def test_the_labs_model_is_the_one_predicted() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_the_engines_line_is_predicted_exactly(ranks: int) -> None:
     done = in_vllm("vllm_tiny.py", str(tiny()), str(ranks))
@@ -128,7 +140,7 @@ def qwen(folder: Path, **more: Any) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1900)
 def test_three_ranks_serve_a_padded_model_with_the_unpadded_ones_answer(tmp_path: Path) -> None:
     """Heads, inner width and vocabulary (320) do not divide by three; without padding vLLM refuses."""
     qwen(tmp_path / "plain")
@@ -148,6 +160,7 @@ def test_three_ranks_serve_a_padded_model_with_the_unpadded_ones_answer(tmp_path
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1300)
 def test_the_load_hook_pads_what_is_stored_unpadded(tmp_path: Path) -> None:
     """As with the big checkpoint: hard links, sizes in config.json, zeros added while loading."""
     qwen(tmp_path / "plain")
