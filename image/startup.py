@@ -20,7 +20,7 @@ INPUT_SCALE = "VLLM_GLM53_MOE_INPUT_SCALE"
 
 def plugins(folders: Iterable[Path]) -> dict[str, str]:
     """Names and places of vLLM plugins among Python packages, read from their metadata; nothing is imported."""
-    found = {}
+    found: dict[str, str] = {}
     for folder in folders:
         for file in sorted(folder.glob("*.dist-info/entry_points.txt")):
             parser = configparser.ConfigParser(delimiters=("=",))

@@ -109,7 +109,7 @@ def call(identity: str | None, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def test_calls_are_pairs_and_values_that_are_not_text_are_json() -> None:
-    turns = [
+    turns: list[dict[str, Any]] = [
         USER,
         {
             "role": "assistant",

@@ -1,6 +1,7 @@
 """Bases, the steps of a build, what goes into the context, and a packed FlashKDA."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_dry_run_prints_every_step_and_does_nothing(tmp_path: Path, monkeypatch:
 
 def test_too_little_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_output", lambda argv: "/\n")
-    monkeypatch.setattr(build.shutil, "disk_usage", lambda path: type("U", (), {"free": 5 * 2**30})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: type("U", (), {"free": 5 * 2**30})())
     with pytest.raises(Refusal, match=r"5 GiB free in /; expected 60 GiB"):
         build._disk(load().table["v0.32.0"])
 
