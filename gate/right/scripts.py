@@ -53,9 +53,11 @@ def scan(text: str, prefixes: tuple[str, ...]) -> Scan:
 
 
 def suspect(text: str) -> bool:
-    """For English answers: a replacement character, or a letter of a script nobody asked for."""
-    found = scan(text, ("LATIN",))
-    return bool(found.bad) or found.foreign > FOREIGN_SHARE
+    """For English answers: a bad character, any Hangul (as corruption showed where reported), or over 2 % of letters
+    that are neither Latin nor Greek (which formulas hold)."""
+    found = scan(text, ("LATIN", "GREEK"))
+    hangul = any("\uac00" <= letter <= "\ud7a3" for letter in text)
+    return bool(found.bad) or hangul or found.foreign > FOREIGN_SHARE
 
 
 def wrong(text: str, prefixes: tuple[str, ...]) -> str | None:
