@@ -39,6 +39,8 @@ elif "up" in words and say["slow"]:
     (home / "running").touch()
     time.sleep(20)
 elif words[0] == "compose" and "config" in words:
+    if not os.path.isabs(say["real"][0]) or os.path.samefile(say["real"][0], __file__):
+        sys.exit("the real Compose must be named by its path: by name, this script would call itself for ever")
     sys.exit(subprocess.run([*say["real"], *words[1:]]).returncode)
 """
 
@@ -79,6 +81,7 @@ class Kit:
             capture_output=True,
             text=True,
             check=False,
+            timeout=60,
         )
 
 

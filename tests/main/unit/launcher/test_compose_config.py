@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from core.registry import registry
+from experimental.overlays import read_all
 from launcher.generate import MOUNTED
 from tests.main.unit.launcher.conftest import Kit
 
@@ -99,13 +100,12 @@ def test_a_key_file_is_mounted_and_its_text_is_nowhere(real_compose: Kit, tmp_pa
 
 
 def test_every_overlay_is_valid_laid_over_the_box_and_its_settings_can_be_changed(real_compose: Kit) -> None:
-    kit = real_compose
-    for line in (kit.root / "experimental/compose/order.txt").read_text().split():
-        text = (kit.root / f"experimental/compose/{line}.yaml").read_text()
-        switch = f"GLM53_OVERLAY_{line.upper()}"
-        if f"- {switch}=" in text:
-            assert service(kit)["environment"][switch] == "1"
-            assert service(kit, shell={switch: "0"})["environment"][switch] == "0"
+    overlays = read_all(real_compose.root / "experimental")
+    switches = [overlay.switch for overlay in overlays if overlay.switch]
+    optional = [word for overlay in overlays if not overlay.default for word in ("--with", overlay.name)]
+    for text, expected in (("", "1"), ("0", "0")):
+        environment = service(real_compose, *optional, shell=dict.fromkeys(switches, text))["environment"]
+        assert {switch: environment[switch] for switch in switches} == dict.fromkeys(switches, expected)
 
 
 def test_the_users_file_wins(real_compose: Kit, tmp_path: Path) -> None:
