@@ -95,17 +95,23 @@ class Reply:
     complete: bool = False
     body: Mapping[str, Any] | None = None
 
-    def rate(self) -> float | None:
-        """Tokens per second of the decode phase, by usage counts; None when it cannot be told.
+    def decoded(self) -> tuple[int, float] | None:
+        """Tokens and seconds of the decode phase, by usage counts; None when it cannot be told.
 
-        The tokens of the first event came before the clock of this phase started, so they are left out: how many
-        those were is the running count's word, else one.
+        The clock starts at the first event whose running count is known, and what had come by then is left out. Where
+        the server gives no running count, the first event is taken to hold one token.
         """
-        seconds = self.timing.decode_s
-        if not seconds or self.usage is None or len(self.events) < 2:
+        if self.usage is None or len(self.events) < 2:
             return None
-        before = self.events[0].tokens or 1
-        return (self.usage.completion - before) / seconds if self.usage.completion > before else None
+        start = next((event for event in self.events if event.tokens is not None), self.events[0])
+        tokens = self.usage.completion - (start.tokens or 1)
+        seconds = self.events[-1].at - start.at
+        return (tokens, seconds) if tokens > 0 and seconds > 0 else None
+
+    def rate(self) -> float | None:
+        """Tokens per second of the decode phase; None when it cannot be told."""
+        found = self.decoded()
+        return found[0] / found[1] if found else None
 
     def gaps(self) -> list[float]:
         """Seconds between one output event and the next."""

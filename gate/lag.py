@@ -18,9 +18,10 @@ FLOOR_S = 0.01
 
 @dataclass
 class Window:
-    """The worst lateness while it was open, in seconds."""
+    """The worst lateness while it was open, in seconds. What the loop did before it opened does not count."""
 
     worst_s: float = 0.0
+    opened: float = 0.0
 
     def complaint(self, measured_s: float) -> str:
         """Why a time of `measured_s` is not to be trusted, or an empty text."""
@@ -48,7 +49,7 @@ class Lag:
     @contextmanager
     def window(self) -> Iterator[Window]:
         """Collect the worst lateness of a block."""
-        made = Window()
+        made = Window(opened=time.perf_counter())
         self._open.append(made)
         try:
             yield made
@@ -59,6 +60,6 @@ class Lag:
         while True:
             started = time.perf_counter()
             await asyncio.sleep(EVERY_S)
-            late = time.perf_counter() - started - EVERY_S
+            now = time.perf_counter()
             for window in self._open:
-                window.worst_s = max(window.worst_s, late)
+                window.worst_s = max(window.worst_s, now - max(started + EVERY_S, window.opened))

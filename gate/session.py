@@ -137,6 +137,11 @@ class Scope:
         """One of the check's sizes."""
         return self.params[name]
 
+    def budget(self, tokens: int) -> int:
+        """New tokens to ask for: what the check wants, or half of a short context."""
+        limit = self.session.limit
+        return min(tokens, limit // 2) if limit else tokens
+
     def note(self, text: str) -> None:
         """Show where the check stands, with interim figures."""
         self.session.progress.note(text)

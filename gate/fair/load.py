@@ -37,7 +37,7 @@ class Talk:
     def __init__(self, scope: Scope, tokens: int, *mark: object) -> None:
         self.arrivals: list[float] = []
         chat = [{"role": "user", "content": f"[{scope.tag(*mark)}] {TALK}"}]
-        options: dict[str, Any] = {"max_tokens": tokens, "ignore_eos": True, **GREEDY, **OFF}
+        options: dict[str, Any] = {"max_tokens": scope.budget(tokens), "ignore_eos": True, **GREEDY, **OFF}
         work = scope.client.chat(chat, on_text=lambda text: self.arrivals.append(now()), **options)
         self.task = asyncio.create_task(work)
 

@@ -165,7 +165,13 @@ async def _job(scope: Scope, job: Job, stream: bool, number: int) -> dict[str, A
     while turns < TURNS and desk.answer is None:
         turns += 1
         reply = await scope.client.chat(
-            chat, stream=stream, max_tokens=2048, tools=TOOLS, tool_choice="auto", reasoning_effort="low", **GREEDY
+            chat,
+            stream=stream,
+            max_tokens=scope.budget(2048),
+            tools=TOOLS,
+            tool_choice="auto",
+            reasoning_effort="low",
+            **GREEDY,
         )
         said += " " + reply.reasoning + " " + reply.text
         if not reply.tool_calls:

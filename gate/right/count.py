@@ -24,7 +24,7 @@ async def run(scope: Scope) -> Outcome:
     right, wrong = 0, ""
     for number in range(scope["runs"]):
         prompt = f"[{scope.tag(number)}]\n{PROMPT}"
-        row = await scope.ask(str(number), prompt, max_tokens=1000, **GREEDY, **OFF)
+        row = await scope.ask(str(number), prompt, max_tokens=scope.budget(1000), **GREEDY, **OFF)
         bad = first_bad(row["text"])
         right += bad is None
         wrong = wrong or (bad or "")

@@ -32,7 +32,7 @@ async def run(scope: Scope) -> Outcome:
                 arguments,
                 turns(arguments, scope.tag(arguments)),
                 stream=False,
-                max_tokens=1024,
+                max_tokens=scope.budget(1024),
                 tools=TOOLS,
                 **GREEDY,
                 **OFF,

@@ -6,6 +6,7 @@ from client.reply import ClientError
 from gate.check import Check, Outcome, judged
 from gate.session import GREEDY, OFF, Scope
 
+NAMES = ("context length", "max_model_len")  # how vLLM versions name the limit
 PROMPT = "Write the numbers from one to sixty as words, separated by commas."
 
 
@@ -26,18 +27,22 @@ async def budget(scope: Scope) -> Outcome:
 
 
 async def context(scope: Scope) -> Outcome:
-    """One token more than the context holds is refused by name; what fits is answered."""
+    """More than the context holds is refused by name; what fits is answered.
+
+    One token more than the context is asked for: vLLM 0.32 cuts a request for exactly max_model_len down to what is
+    left, earlier ones refuse it.
+    """
     limit = scope.session.limit
     if not limit:
         return Outcome("inconclusive", "the server does not tell its context length")
     chat = [{"role": "user", "content": "Say hello."}]
     await scope.ask("fits", chat, stream=False, max_tokens=4, **GREEDY, **OFF)
     try:
-        await scope.client.chat(chat, stream=False, max_tokens=limit, **GREEDY, **OFF)
+        await scope.client.chat(chat, stream=False, max_tokens=limit + 1, **GREEDY, **OFF)
     except ClientError as error:
         if error.status is None:
             raise
-        if error.status != 400 or "context length" not in error.message.lower():
+        if error.status != 400 or not any(name in error.message.lower() for name in NAMES):
             return Outcome("fail", f"refused without naming the context length: {error.line}", {"limit": limit})
         return Outcome("pass", f"more than {limit} tokens are refused by name", {"limit": limit})
     return Outcome("fail", f"a request beyond {limit} tokens was answered", {"limit": limit})

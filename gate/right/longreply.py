@@ -92,7 +92,7 @@ async def _reply(scope: Scope, number: int) -> dict[str, Any]:
     reply = await client.chat(
         chat,
         stream=False,
-        max_tokens=scope["tokens"],
+        max_tokens=scope.budget(scope["tokens"]),
         temperature=1,
         seed=number,
         reasoning_effort="high",

@@ -33,7 +33,9 @@ async def run(scope: Scope) -> Outcome:
         found = []
         for number, prompt in enumerate(PROMPTS[: scope["prompts"]]):
             tagged = f"[{scope.tag(number)}] {prompt}"
-            row = await scope.ask(f"{way}/{number}", tagged, max_tokens=scope["tokens"], **GREEDY, **options)
+            row = await scope.ask(
+                f"{way}/{number}", tagged, max_tokens=scope.budget(scope["tokens"]), **GREEDY, **options
+            )
             found.append(len(row["reasoning"]))
             if "<think>" in row["text"] or "</think>" in row["text"]:
                 tags = tags or f"{way}: a think tag stands in the answer"

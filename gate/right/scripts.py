@@ -86,7 +86,7 @@ async def run(scope: Scope) -> Outcome:
             row = await scope.ask(
                 f"{number}/{language}",
                 prompt,
-                max_tokens=scope["tokens"],
+                max_tokens=scope.budget(scope["tokens"]),
                 temperature=min(number, 1),
                 seed=number,
                 **OFF,

@@ -102,7 +102,12 @@ async def run(scope: Scope) -> Outcome:
     for number in range(scope["runs"]):
         for case in CASES:
             for kind in by_kind:
-                options: dict[str, Any] = {"max_tokens": 2048, "tools": TOOLS, "tool_choice": "auto", **GREEDY}
+                options: dict[str, Any] = {
+                    "max_tokens": scope.budget(2048),
+                    "tools": TOOLS,
+                    "tool_choice": "auto",
+                    **GREEDY,
+                }
                 options |= {} if case.thinking else OFF
                 prompt = f"[{scope.tag(number, case.name)}] {case.question}"
                 row = await scope.ask(f"{number}/{case.name}/{kind}", prompt, stream=kind == "streamed", **options)

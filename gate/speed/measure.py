@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from client import metrics as prometheus
-from client.reply import Reply
+from client.reply import Event, Reply
 from gate import stats
 from gate.check import Check, Outcome, Plot
 from gate.lag import Window
@@ -33,7 +33,7 @@ def is_mixed(work: str) -> int:
 async def answer(scope: Scope, work: str, tag: str, index: int, tokens: int) -> Reply:
     """One measured answer."""
     chat = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"[{tag}]\n\n{prompt(work, index)}"}]
-    return await scope.client.chat(chat, max_tokens=tokens, **GREEDY, **OFF)
+    return await scope.client.chat(chat, max_tokens=scope.budget(tokens), **GREEDY, **OFF)
 
 
 # problems that are nobody's fault but the measurement's: such runs are left out, and do not make a check fail
@@ -62,12 +62,18 @@ def problem(work: str, replies: Sequence[Reply], counted: float | None) -> str:
 def together_rate(replies: Sequence[Reply]) -> tuple[int, float]:
     """Tokens and seconds of a batch: from the earliest first token to the last one; what came with the earliest is left
     out."""
-    starts = [reply.timing.first for reply in replies if reply.timing.first is not None]
-    ends = [reply.timing.last for reply in replies if reply.timing.last is not None]
-    earliest = min(replies, key=lambda reply: reply.timing.first or 1e18)
-    before = (earliest.events[0].tokens or 1) if earliest.events else 0
-    tokens = sum(reply.usage.completion for reply in replies if reply.usage) - before
-    return tokens, (max(ends) - min(starts)) if starts and ends else 0.0
+    told = [reply for reply in replies if reply.decoded()]
+    if not told:
+        return 0, 0.0
+
+    def began(reply: Reply) -> Event:
+        return next((event for event in reply.events if event.tokens is not None), reply.events[0])
+
+    earliest = min(told, key=lambda reply: reply.timing.sent + began(reply).at)
+    start = earliest.timing.sent + began(earliest).at
+    end = max(reply.timing.sent + reply.events[-1].at for reply in told)
+    tokens = sum(reply.usage.completion for reply in told if reply.usage) - (began(earliest).tokens or 1)
+    return tokens, end - start
 
 
 def record(
@@ -84,8 +90,8 @@ def record(
     name = "vllm:generation_tokens_total"
     counted = after.sum(name) - before.sum(name) if after.has(name) else None
     if len(replies) == 1:
-        rate, seconds = replies[0].rate(), replies[0].timing.decode_s or 0.0
-        tokens = round(rate * seconds) if rate else 0
+        tokens, seconds = replies[0].decoded() or (0, 0.0)
+        rate = tokens / seconds if seconds else None
     else:
         tokens, seconds = together_rate(replies)
         rate = tokens / seconds if seconds else None

@@ -120,7 +120,8 @@ def test_drafting_is_the_change_of_the_counters() -> None:
     change, server = against(twice, accept=[0.9, 0.5, 0.2])
     assert change.steps == server.record[-1].steps > 0
     assert change.drafted == 3 * change.steps
-    assert change.tokens_per_step == pytest.approx(40 / change.steps)
+    # the first token comes from the prompt's own pass, before any step
+    assert change.tokens_per_step == pytest.approx(39 / change.steps)
 
 
 def test_events_survive_any_split() -> None:

@@ -82,6 +82,16 @@ def test_a_call_left_as_text_fails_the_tool_case() -> None:
     assert [result["case"] for result in json.loads(out)["cases"] if not result["passed"]] == ["tool_call_is_parsed"]
 
 
+@pytest.mark.parametrize(("root", "good"), [
+    ("/models/GLM-5.3-Flash-NVFP4", True), ("zai-org/glm-5.3-flash", True), ("/home/glm53/models/other-9b", False),
+    ("/models/target", False),  # the kit's mount point: the simulated tokenizer does not know GLM's markers
+])  # fmt: skip
+def test_the_root_tells_the_model_and_the_kits_own_name_does_not(root: str, good: bool) -> None:
+    with server(root=root) as base:
+        status, _, _ = smoketest(base, ONLY="models_list_the_checkpoint")
+    assert status == (0 if good else 1)
+
+
 def test_the_status_counts_the_failed_cases() -> None:
     """Another model under the name asked for: everything that needs an answer fails, one by one."""
     with server(model="other") as base:
