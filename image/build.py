@@ -18,12 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from core.refusal import Refusal
 from image.bases import Base, Bases, choose, load, releases
+from image.inspection import inspect
 from launcher.paths import ROOT, cache
 
 GIB = 2**30
@@ -75,6 +77,7 @@ def steps(options: Options, context: str = "CONTEXT", digest: str = "DIGEST") ->
         Step("flashkda", f"unpack {options.flashkda}" if options.flashkda else "the empty variant: the base's own"),
         Step("wheels", "the locked packages of the kit as files", wheels(base, options.arch, context)),
         Step("build", f"output in {options.log}", (*docker, *listed, "-t", options.tag, context)),
+        Step("label", "what verify_base found, as labels", ("docker", "build", "-q", "-t", options.tag, "-")),
         Step("inspect", "labels and id of the result", ("docker", "image", "inspect", options.tag)),
     ]
     if not base.local:
@@ -147,18 +150,46 @@ def build(options: Options, bases: Bases, say: Callable[[str], None]) -> int:
         _flashkda(options.flashkda, context)
         plan = {step.name: step for step in steps(options, str(context), digest)}
         say("wheels    fetching the kit's locked packages")
-        subprocess.run(plan["wheels"].argv, cwd=ROOT, check=True)
+        if _logged(plan["wheels"].argv, options.log.with_suffix(".pip"), say, quiet=True):
+            said = [line for line in options.log.with_suffix(".pip").read_text().splitlines() if "ERROR" in line]
+            cure = f"Read {options.log.with_suffix('.pip')}"
+            raise Refusal("wheels", (said or ["pip failed"])[-1], "every locked package for the platform", cure)
         status = _logged(plan["build"].argv, options.log, say)
     if status:
         say(f"the build failed (exit {status}); the end of {options.log}:")
         say("\n".join(options.log.read_text(errors="replace").splitlines()[-25:]))
         return status
+    _label(options.tag, plan["label"].argv)
     labels = json.loads(_output(plan["inspect"].argv))[0]
     say(f"built {options.tag} {labels['Id']}")
     for name, value in sorted((labels["Config"]["Labels"] or {}).items()):
-        if name.startswith(("glm53.", "org.opencontainers.image.base")):
+        if name.startswith(("org.glm53.", "org.opencontainers.image.base")):
             say(f"  {name} = {value}")
     return subprocess.run(plan["push"].argv, check=False).returncode if options.push else 0
+
+
+def _label(tag: str, argv: tuple[str, ...]) -> None:
+    """Write the record inside the image into its labels: a registry shows those without pulling it."""
+    labels = [word for pair in label_words(inspect(tag)).items() for word in ("--label", "=".join(pair))]
+    command = (*argv[:-1], *labels, argv[-1])
+    done = subprocess.run(command, input=f"FROM {tag}\n", capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Refusal(
+            "label", (done.stderr.strip().splitlines() or ["docker build failed"])[-1], "labels", "Try again."
+        )
+
+
+def label_words(record: Mapping[str, Any]) -> dict[str, str]:
+    """Label -> value from the record of verify_base."""
+    states: dict[str, list[str]] = {}
+    for patch, state in record["patches"].items():
+        states.setdefault(state.replace(" ", "-"), []).append(patch)
+    return {
+        "org.opencontainers.image.version": record["kit"],
+        "org.glm53.patched-tree": record["patched_tree"],
+        "org.glm53.flashkda": record["flashkda"],
+        **{f"org.glm53.patches.{state}": " ".join(patches) for state, patches in states.items()},
+    }
 
 
 def copy_kit(root: Path, context: Path) -> None:
@@ -225,13 +256,14 @@ def _pull(options: Options, bases: Bases, say: Callable[[str], None]) -> str:
     return digest
 
 
-def _logged(argv: tuple[str, ...], log: Path, say: Callable[[str], None]) -> int:
+def _logged(argv: tuple[str, ...], log: Path, say: Callable[[str], None], *, quiet: bool = False) -> int:
     """Run with output into the log; the last line of it once a minute."""
     started = shown = time.monotonic()
-    say(f"build     log in {log}")
+    if not quiet:
+        say(f"build     log in {log}")
     with log.open("wb") as out:
         environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
-        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen(argv, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env=environment)
         while process.poll() is None:
             time.sleep(0.5)
             if time.monotonic() - shown >= 60:

@@ -64,10 +64,11 @@ def _send(reference: str, host: str, mine: str) -> Sent:
         if saving.stdout:
             saving.stdout.close()
         said = saving.stderr.read().decode(errors="replace") if saving.stderr else ""
-    if saving.returncode:
-        return Sent(host, "failed", f"docker save: {said.strip() or saving.returncode}")
+    # A receiver that ends early also breaks the sender's pipe: what the receiver said is the cause.
     if loaded.returncode:
         return Sent(host, "failed", (loaded.stderr.strip().splitlines() or ["docker load failed"])[-1])
+    if saving.returncode:
+        return Sent(host, "failed", f"docker save: {said.strip() or saving.returncode}")
     theirs, complaint = image_id(reference, host)
     if theirs != mine:
         return Sent(host, "failed", f"has {theirs or complaint} after loading, here it is {mine}")

@@ -57,7 +57,7 @@ def test_an_amd64_host_must_say_the_platform() -> None:
 
 def test_the_steps_in_order() -> None:
     names = [step.name for step in build.steps(options(push=True))]
-    assert names == ["disk", "pull", "digest", "context", "flashkda", "wheels", "build", "inspect", "push"]
+    assert names == ["disk", "pull", "digest", "context", "flashkda", "wheels", "build", "label", "inspect", "push"]
     assert "pull" not in [step.name for step in build.steps(options("lab", arch="amd64"))]
 
 
@@ -82,6 +82,22 @@ def test_dry_run_prints_every_step_and_does_nothing(tmp_path: Path, monkeypatch:
     for name in ("disk", "pull", "digest", "context", "wheels", "build", "inspect"):
         assert f"\n{name}" in text
     assert "$ docker build --platform linux/arm64" in text
+
+
+def test_labels_say_what_was_verified() -> None:
+    record = {
+        "kit": "0.1.0",
+        "patched_tree": "ab",
+        "flashkda": "17a037d",
+        "patches": {"a": "applied", "b": "fixed upstream", "c": "applied"},
+    }
+    assert build.label_words(record) == {
+        "org.opencontainers.image.version": "0.1.0",
+        "org.glm53.patched-tree": "ab",
+        "org.glm53.flashkda": "17a037d",
+        "org.glm53.patches.applied": "a c",
+        "org.glm53.patches.fixed-upstream": "b",
+    }
 
 
 def test_too_little_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,108 @@
+"""The real image on the lab's base: built, verified inside, looked at from outside, and all cache the second time."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from image import build
+from image.inspection import RECORD, docker, extract, inspect
+from lab import base
+from launcher.paths import ROOT
+from launcher.verbs import patches as verb
+
+TAG = "glm53:test"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    """A Docker engine: the one that answers, or one of our own. It is left running for the next suite."""
+    done = subprocess.run(
+        [str(ROOT / ".ci" / "docker-engine"), "start"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode == 3:
+        pytest.skip("no Docker engine answers, and starting one needs root")
+    assert done.returncode == 0
+    os.environ["DOCKER_HOST"] = done.stdout.strip()
+    base.ensure()
+
+
+@pytest.fixture(scope="module")
+def image(engine: None) -> dict[str, Any]:
+    said: list[str] = []
+    assert build.run(["--base", "lab", "--tag", TAG], said.append) == 0, "\n".join(said)
+    return inspect(TAG)
+
+
+def test_the_record_inside_names_base_patches_and_tree(image: dict[str, Any]) -> None:
+    assert image["base"] == "lab"
+    assert image["base_digest"].startswith("sha256:")
+    assert image["versions"]["vllm"] == "0.32.0"
+    assert image["patches"]["spin-wait"] == "applied"
+    assert image["patches"]["draft-kv-groups"] == "fixed upstream"
+    assert set(image["patches"].values()) <= {"applied", "fixed upstream", "unverifiable here"}
+    assert len(image["patched_tree"]) == 16
+
+
+def test_the_labels_say_the_same(image: dict[str, Any]) -> None:
+    labels = image["labels"]
+    assert labels["org.glm53.patched-tree"] == image["patched_tree"]
+    assert "spin-wait" in labels["org.glm53.patches.applied"].split()
+    assert labels["org.opencontainers.image.base.digest"] == image["base_digest"]
+
+
+def test_every_file_of_vllm_is_base_plus_patches(image: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert verb.run(["check", TAG]) == 0
+    assert "0 differ from base + patches" in capsys.readouterr().out
+
+
+def test_a_file_changed_by_somebody_is_named(image: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    site = image["site_packages"]
+    spoilt = f"FROM {TAG}\nRUN echo '# mine' >> {site}/vllm/envs.py && touch {site}/vllm/mine.py\n"
+    subprocess.run(["docker", "build", "-q", "-t", f"{TAG}-spoilt", "-"], input=spoilt, text=True, check=True)
+    try:
+        assert verb.run(["check", f"{TAG}-spoilt"]) == 1
+    finally:
+        docker("rmi", f"{TAG}-spoilt")
+    out = capsys.readouterr().out
+    assert "differs: vllm/envs.py" in out
+    assert "not from the base: vllm/mine.py" in out
+
+
+def test_the_kit_starts_from_its_own_environment(image: dict[str, Any]) -> None:
+    """Inside: the kit's packages come from the kit, the base's vLLM and torch are what they were."""
+    code = "import starlette, sys; print(starlette.__file__)"
+    out = docker("run", "--rm", "--entrypoint", "/opt/glm53/venv/bin/python", TAG, "-c", code)
+    assert out.startswith("/opt/glm53/venv/")
+    code = "import importlib.metadata as m; print(m.version('vllm'), m.version('torch'))"
+    assert docker("run", "--rm", "--entrypoint", "python3", TAG, "-c", code).split()[0] == "0.32.0+cpu"
+
+
+def test_nothing_of_the_build_is_left(image: dict[str, Any]) -> None:
+    look = "ls -d /build /packed /wheels /opt/glm53/tests /opt/glm53/.git /opt/glm53/compose/.env 2>/dev/null; true"
+    assert docker("run", "--rm", "--entrypoint", "sh", TAG, "-c", look) == ""
+    look = "find /opt/glm53 -name __pycache__ -not -path '*/venv/*' | head -3"
+    assert docker("run", "--rm", "--entrypoint", "sh", TAG, "-c", look) == ""
+
+
+def test_the_second_build_is_all_cache(image: dict[str, Any]) -> None:
+    said: list[str] = []
+    assert build.run(["--base", "lab", "--tag", TAG], said.append) == 0
+    log = Path(next(line for line in said if "log in" in line).split("log in ")[1])
+    runs = [line for line in log.read_text().splitlines() if " RUN " in line or " COPY " in line]
+    numbers = {line.split()[0] for line in runs}
+    cached = {line.split()[0] for line in log.read_text().splitlines() if line.endswith(" CACHED")}
+    assert numbers
+    assert numbers <= cached
+    assert inspect(TAG)["id"] == image["id"]
+
+
+def test_the_record_is_what_a_running_kit_reads(image: dict[str, Any], tmp_path: Path) -> None:
+    extract(TAG, {RECORD: tmp_path / "image.json"})
+    record = json.loads((tmp_path / "image.json").read_text())
+    code = "import json; from image.identity import read; print(json.dumps(read()))"
+    out = docker("run", "--rm", "--entrypoint", "/opt/glm53/venv/bin/python", TAG, "-c", code)
+    assert json.loads(out) == record
