@@ -55,8 +55,8 @@ def all_variants() -> list[Variant]:
         made = fp8.variant(fp8.tiles_for(tokens), fp8.Shape(*cut))
         found[made.name] = made
         found[fp8.quantiser(k).name] = fp8.quantiser(k)
-    for shape, tokens in itertools.product(moe_candidates(), MOE_TOKENS):
-        for made in moe.variants(4096, 8, tokens, shape):
+    for cuts, tokens in itertools.product(moe_candidates(), MOE_TOKENS):
+        for made in moe.variants(4096, 8, tokens, cuts):
             found[made.name] = made
     return sorted(found.values(), key=lambda made: not made.name.startswith("moe"))
 
@@ -195,7 +195,7 @@ def run_moe() -> list[dict[str, Any]]:
             step(ids_of[0])
             torch.cuda.synchronize()
             error = ((got.double() - want).norm() / want.norm()).item()
-            seconds = seconds_each([lambda i=i: step(ids_of[i]) for i in range(sets)], repeats=5, least_s=0.002)  # noqa: B023
+            seconds = seconds_each([partial(step, ids_of[i]) for i in range(sets)], repeats=5, least_s=0.002)  # noqa: B023
             mine.append(_row(f"moe m={m} touched={touched[0]} sets={sets}", shape, error, seconds, size, units))
         results += _show(mine)
     return results

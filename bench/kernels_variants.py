@@ -60,16 +60,25 @@ def service_variants(tokens: tuple[int, ...] = TOKENS) -> list[Variant]:
     return [found[name] for name in sorted(found)]
 
 
+def check_variants() -> list[Variant]:
+    """Those that bench/kernels_checks.py launches besides: fp32 outputs, the small cases."""
+    small = [w4.variant(w4.tiles_for(m), w4.shape_for(200, 512, m)) for m in (1, 13)]
+    wide = [w4.variant(1, w4.shape_for(4096, 4096, 8), "fp32")]
+    for m in (1, *TOKENS):
+        wide += moe.variants(HIDDEN, TOPK, m, moe.shape_for(m), "fp32")
+    return [*small, *wide]
+
+
 def build_one(name: str, folder: Path, capability: int) -> None:
     """Compile one service variant into `folder` when it is not there."""
-    variant = next(variant for variant in service_variants() if variant.name == name)
+    variant = next(item for item in (*service_variants(), *check_variants()) if item.name == name)
     if find(variant, capability, folder) is None:
         store(compile_variant(variant, capability), variant, capability, folder)
 
 
 def build(folder: Path, capability: int) -> None:
     """Compile all service variants."""
-    names = [variant.name for variant in service_variants()]
+    names = [variant.name for variant in (*service_variants(), *check_variants())]
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(build_one, names, [folder] * len(names), [capability] * len(names)))
 

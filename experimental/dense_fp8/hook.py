@@ -77,7 +77,7 @@ def chosen(name: str, weight: torch.Tensor, skip: str = SKIP) -> bool:
     )
 
 
-def convert(model: torch.nn.Module, linear: type, unquantised: tuple[type, ...], skip: str = SKIP) -> dict[str, int]:
+def convert(model: torch.nn.Module, linear: Any, unquantised: tuple[type, ...], skip: str = SKIP) -> dict[str, int]:
     """Replace the methods of `linear` layers whose method is one of `unquantised`; how many of each kind were made.
 
     The bf16 weight is freed: what reads `layer.weight` directly must be in `skip`.

@@ -32,12 +32,12 @@ class Experts:
     @property
     def hidden(self) -> int:
         """H, the model's width."""
-        return self.w2.shape[1]
+        return int(self.w2.shape[1])
 
     @property
     def intermediate(self) -> int:
         """I, this rank's width of an expert."""
-        return self.w2.shape[2] * 2
+        return int(self.w2.shape[2]) * 2
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ along k share an e4m3 scale, a tensor shares one fp32 global: value = e2m1 * e4m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -36,7 +37,13 @@ def encode(values: torch.Tensor) -> torch.Tensor:
 
 def decode(codes: torch.Tensor) -> torch.Tensor:
     """fp32 values of e2m1 codes."""
-    return torch.tensor(VALUES, dtype=torch.float32, device=codes.device)[codes.long()]
+    return _values(codes.device)[codes.long()]
+
+
+@cache
+def _values(device: torch.device) -> torch.Tensor:
+    """The table on a device, made once: a copy from the host cannot be captured in a graph."""
+    return torch.tensor(VALUES, dtype=torch.float32, device=device)
 
 
 def pack(codes: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,11 @@ class Verb:
 
 VERBS = (
     Verb(
+        "bench",
+        "launcher.verbs.bench",
+        "Check and measure the kernels on this machine's GPU: ./glm53 bench kernels",
+    ),
+    Verb(
         "watch",
         "launcher.verbs.watch",
         "Show all boxes' stages, live; --until serving ends with the URL, model name and a curl line",

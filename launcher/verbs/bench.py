@@ -1,0 +1,40 @@
+"""`./glm53 bench kernels [--python PATH] [...]`: check and measure the kernels of experimental/ on this machine's GPU.
+
+Needs a Python with a CUDA torch and Triton 3.7 or later: the image's, or one of your own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+from shutil import which
+
+from core.refusal import Refusal
+from launcher.paths import ROOT
+
+MODULES = {"kernels": "bench.kernels"}
+PROBE = "import sys, torch, triton; sys.exit(0 if torch.cuda.is_available() else 3)"
+
+
+def run(arguments: list[str]) -> int:
+    """Exit status of the bench: 0 when every check held and the table was written."""
+    parser = argparse.ArgumentParser(prog="glm53 bench", description=__doc__)
+    parser.add_argument("what", choices=tuple(MODULES))
+    parser.add_argument("--python", default="python3", help="an interpreter with a CUDA torch and Triton")
+    options, rest = parser.parse_known_args(arguments)
+    python = which(options.python)
+    if python is None:
+        raise Refusal("--python", options.python, "an interpreter", "./glm53 bench kernels --python /path/to/python3")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    probe = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, env=environment, check=False)
+    if probe.returncode != 0:
+        said = probe.stderr.strip().splitlines()
+        raise Refusal(
+            f"bench {options.what}",
+            said[-1] if said else f"no GPU for {python}",
+            "a Python with a CUDA torch and Triton, and a GPU",
+            "docker run --rm --gpus all -v $PWD:/work -w /work --entrypoint python3 IMAGE -m bench.kernels",
+        )
+    command = [python, "-m", MODULES[options.what], *rest]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
