@@ -18,6 +18,7 @@ from entrypoint.board import Board
 from entrypoint.discovery.provider import Provider
 from entrypoint.discovery.verify import Members
 from entrypoint.election import Elected
+from entrypoint.watch.counters import Rank
 from group.ask import boottime
 from group.driver import Driver
 from group.view import About, View
@@ -73,7 +74,14 @@ class Boot:
     engine_ready: bool = False
     engine_exit: int | None = None
     last_tail: tuple[str, ...] = ()
-    failures: int = 0
+    first_available: int = 0
+    needed_bytes: int = 0
+    served_at: float = 0.0
+    rank: Rank = field(default_factory=Rank)
+    pulse: int = 0
+    compiling: str = ""
+    alarm: str = ""
+    collected: str = ""
     proved: bool = False
     selftest: str = "pending"
     selftest_lines: list[str] = field(default_factory=list)
@@ -150,6 +158,10 @@ class Boot:
             step=now.step[:1900],
             selftest=self.selftest,
             healthy=self.proved,
+            alarm=self.alarm[:1900],
+            collected=self.collected,
+            compiling=self.compiling[:200],
+            pulse=self.pulse,
         )
 
     def member_answer(self, nonce: str, dialled: str) -> bytes:
@@ -163,6 +175,7 @@ class Boot:
 
         seen = memory(self.root)
         self.memory = (seen.total, seen.available)
+        self.first_available = self.first_available or seen.available
 
     def reap(self) -> None:
         """Forget background tasks that are done; one that failed is a defect and fails the boot."""

@@ -18,12 +18,13 @@ from core.stage import Stage
 from core.units import show_seconds
 from entrypoint.board import Board
 from entrypoint.boot import Again, Boot, Leave
+from entrypoint.watch import alarm, recall
 from group.ask import boottime
 from group.driver import GenerationOver
 
-BACK_OFF_S = (0.0, 2.0, 5.0, 15.0, 30.0)  # before joining again after an engine that ended before it served
 GOODBYE_S = 1.5  # how long a leaving or refusing box stays visible, so that the others see why
 REAP_S = 1.0
+PLANNED = ("told to end", "refuses")  # in the reason of an end that breaks nothing
 EXIT_REFUSED = 2
 
 
@@ -100,24 +101,21 @@ async def _over(boot: Boot) -> None:
 async def _clear(boot: Boot) -> None:
     """Stop the engine, confirm that it is gone, and be a new incarnation."""
     _, driver, _ = boot.need()
-    boot.board.step(f"ending the generation: {driver.own.reason}")
-    served = boot.proved
+    reason = driver.own.reason
+    boot.board.step(f"ending the generation: {reason}")
+    if boot.engine is not None and not any(words in reason for words in PLANNED):
+        await alarm.gather(boot, reason)
+    served_s = boottime() - boot.served_at if boot.served_at else 0.0
+    boot.alarm, boot.served_at = "", 0.0
     boot.proved, boot.selftest, boot.engine_ready = False, "pending", False
     boot.selftest_lines.clear()
     died = boot.engine_exit is not None
     await stop_engine(boot)
     if boot.leave.is_set():
         driver.leaving = True
-    elif died and not served:
-        boot.failures += 1
-        pause = BACK_OFF_S[min(boot.failures, len(BACK_OFF_S)) - 1]
-        if pause:
-            boot.board.step(f"waiting {pause:g}s: the engine ended {boot.failures} times before it served")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await boot.leave.wait()
     else:
-        boot.failures = 0
+        await recall.generation_ended(boot, reason, died, served_s)
+        await recall.memory_back(boot)
     boot.remember_memory()
     driver.formation, driver.gone = None, True
     driver.poke()
@@ -157,6 +155,7 @@ async def _leave(boot: Boot) -> None:
         await stop_engine(boot)
         driver.gone = True
         driver.poke()
+    recall.clean_stop(boot)
     await _be_seen(boot)
 
 

@@ -1,4 +1,4 @@
-"""What a member keeps across restarts, in STATE_DIR: the epoch (and, later, retry counts and boot id)."""
+"""What a member keeps across restarts, in STATE_DIR: epoch, counts of tries, boot id, whether an engine was up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Store:
 
     def __init__(self, folder: Path | None) -> None:
         """`folder` None keeps all in memory: for a box that refuses its STATE_DIR and only shows that."""
-        self.values: dict[str, int] = {}
+        self.values: dict[str, int | str] = {}
         self.file = folder / "group.json" if folder is not None else None
         if folder is None:
             return
@@ -33,14 +33,29 @@ class Store:
     @property
     def epoch(self) -> int:
         """The highest epoch stored here; 0 at first. A lost file is harmless: the others have seen it too."""
-        return self.values.get("epoch", 0)
+        return self.count("epoch")
+
+    def count(self, name: str) -> int:
+        """A stored number, 0 at first."""
+        value = self.values.get(name)
+        return value if isinstance(value, int) else 0
+
+    def text(self, name: str) -> str:
+        """A stored text, "" at first."""
+        value = self.values.get(name)
+        return value if isinstance(value, str) else ""
+
+    def keep(self, **values: int | str) -> None:
+        """Store these; returns when they are on the disk. Raises OSError."""
+        if any(self.values.get(name) != value for name, value in values.items()):
+            self._write({**self.values, **values})
 
     def keep_epoch(self, epoch: int) -> None:
         """Store `epoch` if it is higher, and return only when it is on the disk. Raises OSError."""
         if epoch > self.epoch:
             self._write({**self.values, "epoch": epoch})
 
-    def _read(self) -> dict[str, int]:
+    def _read(self) -> dict[str, int | str]:
         assert self.file is not None
         try:
             data = json.loads(self.file.read_bytes())
@@ -51,9 +66,11 @@ class Store:
             return {}
         if not isinstance(data, dict):
             return {}
-        return {key: value for key, value in data.items() if type(value) is int and value >= 0}
+        return {
+            key: value for key, value in data.items() if isinstance(value, str) or (type(value) is int and value >= 0)
+        }
 
-    def _write(self, values: dict[str, int]) -> None:
+    def _write(self, values: dict[str, int | str]) -> None:
         if self.file is None:
             self.values = values
             return

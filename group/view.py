@@ -65,6 +65,9 @@ class About:
     peers      "lan:port" of the members this one has verified: hints for the others
     plan       name -> text of its group plan's values; looked at when two hashes differ
     refusals   one line each; a box that refuses says why to all; unfit: the fault is its own, not the group's
+    alarm      "<record id> <reason>" while the head is about to end a generation that nobody reported broken
+    collected  id of the record whose evidence is collected here
+    compiling  names of compilers at work beneath this box's engine; pulse: grows while its boot moves
     """
 
     hostname: str = ""
@@ -85,6 +88,10 @@ class About:
     step: str = ""
     selftest: str = "pending"
     healthy: bool = False
+    alarm: str = ""
+    collected: str = ""
+    compiling: str = ""
+    pulse: int = 0
 
 
 @dataclass(frozen=True)
@@ -258,6 +265,10 @@ def _about(fields: _Fields) -> About:
         step=fields.text("step", 2000),
         selftest=fields.text("selftest"),
         healthy=fields.flag("healthy"),
+        alarm=fields.text("alarm", 2000),
+        collected=fields.text("collected", 64),
+        compiling=fields.text("compiling"),
+        pulse=fields.number("pulse"),
     )
 
 

@@ -17,6 +17,10 @@ from entrypoint.caches import forget_autotune
 from entrypoint.serve import engine_command
 from entrypoint.stages import compose
 from entrypoint.supervise import Engine, log_path
+from entrypoint.watch import recall
+from entrypoint.watch.alarm import attend, end_generation
+from entrypoint.watch.guardian import BootWatch, HeadSilent, TokenWatch
+from entrypoint.watch.observe import observe
 from group.ask import boottime
 from group.driver import GenerationOver
 
@@ -68,7 +72,9 @@ async def launch(boot: Boot) -> None:
         incarnation=f"{own.instance}.{own.n}",
         log_max_bytes=settings.integer("LOG_MAX_BYTES"),
     )
+    recall.engine_is_up(boot)
     if await _started(boot, boot.engine):
+        boot.tasks.append(asyncio.create_task(observe(boot, boot.engine)))
         boot.tasks.append(asyncio.create_task(_await_exit(boot, boot.engine)))
         driver.engine = "started"
         boot.board.step(f"vLLM runs as pid {boot.engine.pid}")
@@ -119,10 +125,10 @@ async def prove(boot: Boot) -> None:
     else:
         boot.selftest = "off"
     boot.proved = boot.selftest in ("passed", "off", EXPECTED)
+    boot.served_at = boottime()
     boot.engine_ready = True  # held requests go on only now: nobody gets an answer before the engine was tried
     if boot.door is not None:
         boot.door.changed()
-    boot.failures = 0
     driver.poke()
 
 
@@ -133,8 +139,9 @@ async def _wait_for_head(boot: Boot) -> None:
         about = view.about if view is not None else None
         if about is not None and about.selftest != "pending":
             boot.selftest, boot.proved = about.selftest, about.healthy
-            boot.failures = 0
+            boot.served_at = boottime()
             return
+        await attend(boot)
         step = f"{about.stage} {about.step}".strip() if about is not None else "does not answer on the LAN"
         boot.board.step(f"the head: {step}")
         await driver.until(lambda: True)
@@ -147,6 +154,7 @@ async def _api_answers(boot: Boot, settings: Settings) -> None:
 
     _, driver, _ = boot.need()
     began, longest = boottime(), settings.number("READY_S")
+    moving = BootWatch(settings.number("STALL_S"))
     async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
         while True:
             boot.board.step("waiting for vLLM's API", (boot.engine.tail(1) or ("",))[-1] if boot.engine else "")
@@ -156,9 +164,11 @@ async def _api_answers(boot: Boot, settings: Settings) -> None:
                     break
             except httpx.HTTPError:
                 pass  # not up yet: the engine's exit, not a refused connection, is what ends the wait
+            wrong = moving.look(boot)
             if boottime() - began > longest:
-                driver.abort = f"vLLM's API did not answer within {show_seconds(longest)}"
-                driver.poke()
+                wrong = f"vLLM's API did not answer within {show_seconds(longest)}"
+            if wrong:
+                await end_generation(boot, wrong)
             await driver.until(lambda: True)
             await asyncio.sleep(API_POLL_S)
     log("prove", "vLLM's API answers", took=show_seconds(boottime() - began))
@@ -185,7 +195,7 @@ async def _self_test(boot: Boot, settings: Settings) -> None:
 
 async def watch(boot: Boot) -> None:
     """Until the generation is over: a rank gone, a box restarted, TERM."""
-    settings, driver, _ = boot.need()
+    settings, _, _ = boot.need()
     if boot.is_head and boot.proved:
         log(
             "watch",
@@ -194,14 +204,37 @@ async def watch(boot: Boot) -> None:
             model=settings.text("SERVED_NAME"),
         )
     boot.board.step("serving" if boot.proved else "the engine answers, but the self-test failed: see the page")
+    await (_watch_tokens(boot, settings) if boot.is_head else _watch_head(boot, settings))
+
+
+async def _watch_tokens(boot: Boot, settings: Settings) -> None:
+    _, driver, _ = boot.need()
+    url = f"http://127.0.0.1:{boot.engine_port}"
+    tokens = TokenWatch(boot, url, settings.text("SERVED_NAME"), api_key(settings))
+    try:
+        while True:
+            await driver.until(lambda: True)
+            await driver.changed(1.0)
+            await tokens.look()
+            await _hear_the_silent(boot, settings)
+    finally:
+        tokens.close()
+
+
+async def _watch_head(boot: Boot, settings: Settings) -> None:
+    _, driver, _ = boot.need()
+    silent = HeadSilent(settings.number("LOST_S"))
     while True:
         await driver.until(lambda: True)
         await driver.changed(1.0)
+        await attend(boot)
         view = boot.head_view()
-        if boot.is_head:
-            await _hear_the_silent(boot, settings)
-        elif view is not None:
+        if view is not None:
             boot.proved, boot.selftest = view.about.healthy, view.about.selftest
+        wrong = silent.look(boot)
+        if wrong:
+            driver.abort = wrong
+            driver.poke()
 
 
 def silent_seats(boot: Boot) -> list[str]:

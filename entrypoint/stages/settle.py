@@ -13,6 +13,7 @@ from entrypoint.addresses import engine_addresses
 from entrypoint.boot import Again, Boot
 from entrypoint.sizing.sizing import BoxMemory
 from entrypoint.stages import compose, meet
+from entrypoint.watch import recall
 from group.ask import boottime
 from group.machine import ENGAGED
 
@@ -55,7 +56,7 @@ async def size(boot: Boot) -> None:
     interfaces = {boot.lan: boot.facts.interfaces, **{lan: view.about.interfaces for lan, view in views.items()}}
     subnets = (settings.text("CLUSTER_SUBNET") or settings.text("FABRIC_SUBNETS")).split(",")
     boot.netdevs = engine_addresses(interfaces, [part.strip() for part in subnets if part.strip()])
-    boot.group_plan = plan
+    boot.group_plan, boot.needed_bytes = plan, recall.needed(plan, sizing)
     boot.rows = warnings_first((*boot.rows, *sizing.rows))
     boot.board.step(f"plan {plan.hash()}")
 

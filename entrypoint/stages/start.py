@@ -21,6 +21,7 @@ from core.settings import Setting, Settings, Source
 from entrypoint.boot import Boot
 from entrypoint.knobs import TP_SPELLINGS
 from entrypoint.stages import ground
+from entrypoint.watch import recall
 
 ANSWER_UP_S = 5.0
 
@@ -235,7 +236,7 @@ async def _join_group(boot: Boot, settings: Settings) -> None:
     def pace() -> float:
         """Fast while something is about to happen, slow while serving or waiting for long."""
         own = driver.own
-        if own.state == "running" and own.together:
+        if own.state == "running" and own.together and not boot.alarm:
             return SLOW_S
         return FAST_S if boottime() - own.changed_at < 30 or own.state != "joining" else IDLE_S
 
@@ -245,8 +246,9 @@ async def _join_group(boot: Boot, settings: Settings) -> None:
             boot.door.changed()
 
     members.pace, members.changed, driver.on_change = pace, driver.poke, on_change
-    driver.refused = bool(boot.refusals)
     boot.members, boot.driver = members, driver
+    recall.kit_starts(boot)
+    driver.refused = bool(boot.refusals)
     boot.tasks.append(asyncio.create_task(driver.run()))
     await _announce(boot, settings)
 

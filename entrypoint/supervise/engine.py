@@ -124,6 +124,10 @@ class Engine:
         """True from start until the main process ends."""
         return self._guard is not None and not self._exited.is_set()
 
+    def pids(self) -> tuple[int, ...]:
+        """Everything of this engine that runs now; none before the start and after the end of the guard."""
+        return tuple(sorted(pid for pid, _ in self._family())) if self._guard is not None else ()
+
     def tail(self, count: int = 50) -> tuple[str, ...]:
         """The last lines the engine printed."""
         return self.log.tail(count)

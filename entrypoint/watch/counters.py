@@ -1,0 +1,103 @@
+"""What the head's vLLM counts (/metrics), and what the kernel counts of an engine's processes. Linux /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+# Metric of vLLM -> field; the same under both spellings that prometheus clients give a counter.
+NAMES = {
+    "vllm:num_requests_running": "running",
+    "vllm:num_requests_waiting": "waiting",
+    "vllm:generation_tokens_total": "generated",
+    "vllm:prompt_tokens_total": "prompted",
+    "vllm:kv_cache_usage_perc": "kv",
+    "vllm:iteration_tokens_total_count": "steps",
+}
+COMPILERS = frozenset({"ptxas", "cicc", "nvcc", "ninja", "cc1plus", "cudafe++", "fatbinary", "nvlink"})
+
+
+@dataclass(frozen=True)
+class Counters:
+    """One look at /metrics. Everything but `running` and `waiting` moves only when a step came back."""
+
+    running: float = 0
+    waiting: float = 0
+    generated: float = 0
+    prompted: float = 0
+    kv: float = 0
+    steps: float = 0
+
+    @property
+    def moved(self) -> tuple[float, float, float, float]:
+        """What no step leaves unchanged."""
+        return self.generated, self.prompted, self.kv, self.steps
+
+
+def parse(text: str) -> Counters:
+    """Counters from the text of /metrics; what is missing is 0. Several engines of one API are added up."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        name = line.partition("{")[0].partition(" ")[0]
+        field = NAMES.get(name)
+        if field is None:
+            continue
+        try:
+            found[field] = found.get(field, 0.0) + float(line.rpartition(" ")[2])
+        except ValueError:
+            continue  # a line cut short
+    return Counters(**found)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """An engine's processes on this box.
+
+    orders      bytes read by all of them, sockets too: every step's orders come to a worker over a socket, so a
+                rank that waits for nothing shows here (RDMA does not)
+    cpu_ticks   user and system time; a spinning kernel shows here too, so it proves nothing by itself
+    compiling   names of compilers that run beneath
+    """
+
+    processes: int = 0
+    orders: int = 0
+    cpu_ticks: int = 0
+    rss_bytes: int = 0
+    compiling: tuple[str, ...] = ()
+
+
+def rank(pids: Iterable[int], proc: Path = Path("/proc")) -> Rank:
+    """One look at these processes; those that end meanwhile are left out."""
+    count = orders = ticks = rss = 0
+    compiling = set()
+    page = os.sysconf("SC_PAGE_SIZE")
+    for pid in pids:
+        try:
+            stat = (proc / str(pid) / "stat").read_text()
+            statm = (proc / str(pid) / "statm").read_text()
+            io = (proc / str(pid) / "io").read_text()
+        except OSError:
+            continue
+        name, _, rest = stat.partition("(")[2].rpartition(")")
+        fields = rest.split()
+        count += 1
+        ticks += int(fields[11]) + int(fields[12])
+        rss += int(statm.split()[1]) * page
+        orders += next((int(line[6:]) for line in io.splitlines() if line.startswith("rchar:")), 0)
+        if name in COMPILERS:
+            compiling.add(name)
+    return Rank(count, orders, ticks, rss, tuple(sorted(compiling)))
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files beneath; 0 when there is none. A compiler that works makes this grow."""
+    total = 0
+    for root, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += (Path(root) / name).lstat().st_size
+            except OSError:
+                continue  # removed meanwhile
+    return total

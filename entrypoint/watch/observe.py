@@ -1,0 +1,40 @@
+"""One look a second at this box's engine: does its boot move, does it compile, does it get orders."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from entrypoint.boot import Boot
+from entrypoint.supervise import Engine
+from entrypoint.watch.counters import Rank, rank, size_of
+
+LOOK_S = 1.0
+CACHE_EVERY = 10  # looks; a cache folder may hold many files
+RSS_STEP = 16 * 1024**2
+READ_STEP = 1024**2
+
+
+async def observe(boot: Boot, engine: Engine) -> None:
+    """Until the engine ends: `boot.rank`, `boot.compiling`, and `boot.pulse` that grows with every sign of progress.
+
+    Progress is a new line of the log, bytes read, memory taken or freed, a growing kernel cache or a compiler: time
+    on the CPU alone is none, a spinning kernel has it too.
+    """
+    settings, _, _ = boot.need()
+    caches = Path(settings.text("CACHE_ROOT"))
+    last, line, cached, looks = Rank(), "", 0, 0
+    while engine.running and boot.engine is engine:
+        now = await asyncio.to_thread(rank, engine.pids())
+        newest = (engine.tail(1) or ("",))[-1]
+        grown = ""
+        if looks % CACHE_EVERY == 0:
+            size = await asyncio.to_thread(size_of, caches)
+            grown, cached = ("kernel cache" if looks and size > cached else ""), size
+        boot.compiling = ", ".join((*now.compiling, *([grown] if grown else [])))
+        moved = abs(now.rss_bytes - last.rss_bytes) >= RSS_STEP or now.orders - last.orders >= READ_STEP
+        if moved or newest != line or boot.compiling:
+            boot.pulse += 1
+            last, line = now, newest
+        boot.rank, looks = now, looks + 1
+        await asyncio.sleep(LOOK_S)

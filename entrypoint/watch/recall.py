@@ -1,0 +1,120 @@
+"""What a box remembers across starts of its kit, and what follows: caps, unclean reboots, memory that is back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from core.log import log
+from core.plan import GroupPlan
+from core.refusal import Refusal, Refusals
+from core.units import show_seconds, show_size
+from entrypoint.boot import Boot
+from entrypoint.sizing.sizing import Sizing
+from entrypoint.watch import limits
+from group.ask import boottime
+from group.store import Store
+
+LOOK_S = 1.0
+
+
+def _keep(store: Store, **values: int | str) -> None:
+    try:
+        store.keep(**values)
+    except OSError as error:
+        log("watch", f"{', '.join(values)} cannot be stored: {error}")
+
+
+def kit_starts(boot: Boot) -> None:
+    """At the start of the kit: was this box switched off under a running engine?"""
+    _, driver, _ = boot.need()
+    store, now = driver.store, boot.facts.boot_id if boot.facts else ""
+    times = tuple(float(text) for text in store.text("reboots").split())
+    reboot = limits.rebooted(store.text("boot_id"), now, bool(store.count("serving")), times, time.time())
+    _keep(store, boot_id=now, serving=0, reboots=" ".join(f"{at:.0f}" for at in reboot.times))
+    if reboot.happened:
+        log("facts", "this box went down while its engine was up", unclean_reboots_today=len(reboot.times))
+    if reboot.blocked:
+        seen = f"{len(reboot.times)} unclean reboots within 24 h while serving"
+        cure = (
+            "Look at journalctl -k -b -1 and the power; then stop and start this box's kit: a clean stop forgets them."
+        )
+        boot.refuse(local=(*boot.local_refusals, Refusal("reboots", seen, "at most one", cure)))
+    for cause, text in limits.CAUSES.items():
+        cap = int(boot.text("RETRIES", "5"))
+        if store.count(f"tries_{cause}") >= cap:
+            boot.refuse(local=(*boot.local_refusals, _capped(boot, text, store.count(f"tries_{cause}"), "")))
+
+
+def engine_is_up(boot: Boot) -> None:
+    """Before the engine is executed: what the next start of the kit may find."""
+    _, driver, _ = boot.need()
+    _keep(driver.store, serving=1)
+
+
+def clean_stop(boot: Boot) -> None:
+    """Told to end: nothing is held against the next start."""
+    _, driver, _ = boot.need()
+    _keep(driver.store, serving=0, reboots="", **{f"tries_{cause}": 0 for cause in limits.CAUSES})
+
+
+async def generation_ended(boot: Boot, reason: str, died: bool, served_s: float) -> None:
+    """Count this end if it is ours; wait before the next try, or stay down after the last one."""
+    settings, driver, _ = boot.need()
+    store, cause = driver.store, limits.cause(reason, died, served_s > 0)
+    if not cause:
+        return
+    key = f"tries_{cause}"
+    cap, reset = settings.integer("RETRIES"), settings.number("RETRY_RESET_S")
+    again = limits.another(store.count(key), cap, served_s, reset)
+    _keep(store, **{key: again.count})
+    text = f"{again.count} of {cap}: {limits.CAUSES[cause]}"
+    log("watch", text, reason=reason)
+    if again.stop:
+        boot.refuse(local=(*boot.local_refusals, _capped(boot, limits.CAUSES[cause], again.count, reason)))
+        if boot.exits:
+            raise Refusals(boot.local_refusals)
+    elif again.pause_s:
+        boot.board.step(f"waiting {again.pause_s:g}s before the next try; {text}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(again.pause_s):
+                await boot.leave.wait()
+
+
+def _capped(boot: Boot, what: str, count: int, reason: str) -> Refusal:
+    seen = f"{count} times in a row: {what}" + (f" ({reason})" if reason else "")
+    logs = boot.text("LOG_DIR", "/logs")
+    cure = f"Read {logs}/vllm.log and {logs}/evidence; then stop and start this box's kit: a clean stop forgets them."
+    return Refusal("RETRIES", seen, f"fewer than {boot.text('RETRIES', '5')}", cure)
+
+
+def needed(plan: GroupPlan, sizing: Sizing) -> int:
+    """Bytes that a rank takes on this kind of box: the larger of head and worker; in the lab the KV space alone."""
+    floors = [sum(item.size for item in one.items if item.name == "host floor") for one in sizing.budgets]
+    ranks = [budget.used - floor for budget, floor in zip(sizing.budgets, floors, strict=True)]
+    return max(ranks, default=int(plan.get("KV_CACHE_MEMORY") or 0))
+
+
+async def memory_back(boot: Boot) -> None:
+    """After a stop: until the memory that a rank needs is available again; while it is not, this box is blocked."""
+    from preflight.facts import memory
+
+    known, told, began = None, False, boottime()
+    # Never more than the box had to offer when the kit started: what ran then may run again.
+    needed = min(boot.needed_bytes, int(0.97 * boot.first_available))
+    while needed and not boot.leave.is_set():
+        available = memory(boot.root).available
+        known, how = limits.settle(known, available, needed, boottime())
+        if how == "enough":
+            break
+        seen = f"{show_size(available)} of memory available, a rank needs {show_size(needed)}"
+        boot.board.step(f"{'blocked' if how else 'waiting'}: {seen}", "something else holds it: see ps aux --sort=-rss")
+        if how and not told:
+            log("stop", f"memory does not come back: {seen}", level="FAIL")
+            told = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await boot.leave.wait()
+    if told:
+        log("stop", "memory is back", took=show_seconds(boottime() - began))
