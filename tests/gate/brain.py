@@ -166,10 +166,15 @@ def filler(seed: str, length: int = 6000) -> str:
     return " ".join(draw.choice(WORDS) for _ in range(length))
 
 
+def enough(data: dict[str, Any]) -> int:
+    """Words for the whole budget: more would cost the server time that no scenario asked for."""
+    return min(6000, int(data.get("max_tokens") or 6000))
+
+
 def answer(data: dict[str, Any], defect: str, order: random.Random | None, prompt: str) -> Answer:
     """The answer to a request. `order` makes greedy answers differ from time to time."""
     if "messages" not in data:
-        return Answer(text=filler(prompt[-2000:]))
+        return Answer(text=filler(prompt[-2000:], enough(data)))
     said = _say(data, defect, prompt)
     on = thinking(data)
     if defect == "thinking_off":  # the switch does nothing
@@ -210,7 +215,7 @@ def _say(data: dict[str, Any], defect: str, prompt: str) -> Answer:
             said = rule(match, data, defect, prompt)
             if said is not None:
                 return said
-    text = filler(question)
+    text = filler(question, enough(data))
     if defect == "repeat" and "lighthouse" in question:
         text = " ".join(WORDS[:12]) * 500
     if defect == "speed_chars":

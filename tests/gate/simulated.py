@@ -122,10 +122,10 @@ class Simulated:
         try:
             while True:
                 first = await reader.readexactly(1)
+                received = time.monotonic()
                 if not first.isalpha():  # a TLS hello: hang up, as a server without TLS does
                     break
                 head = first + await reader.readuntil(b"\r\n\r\n")
-                received = time.monotonic()
                 lines = head.decode("latin-1").split("\r\n")
                 method, path, _ = lines[0].split(" ")
                 headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines[1:] if line)}
