@@ -8,12 +8,12 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from core.refusal import Refusal
-from lab import blocks, model, state, vllm
+from lab import blocks, model, providers, state, vllm
 from lab.environment import command, environment, make_folders
-from lab.providers import process
 from lab.state import Box, Lab
 from lab.watch import Say
 from launcher.environments import locked, python_of
@@ -23,7 +23,9 @@ API_PORT, STATUS_PORT = 8002, 8082
 GRACE_S = 90.0
 
 
-def create(name: str, count: int, set_: Mapping[str, str], namespaces: bool | None = None) -> tuple[Lab, socket.socket]:
+def create(
+    name: str, count: int, set_: Mapping[str, str], namespaces: bool | None = None, provider: str = "process"
+) -> tuple[Lab, socket.socket]:
     """Claim addresses and describe a lab; no box is started. The socket holds the claim until boxes do.
 
     `namespaces` None takes them where permitted. Raises Refusal when a lab of this name is up.
@@ -31,14 +33,17 @@ def create(name: str, count: int, set_: Mapping[str, str], namespaces: bool | No
     with _one_at_a_time():
         if state.file_of(name).exists():
             before = state.load(name)
-            up = [box.name for box in before.boxes if process.kept(box).alive]
+            up = [box.name for box in before.boxes if providers.of(before).kept(box).alive]
             if up:
                 raise Refusal("lab", f"'{name}' is up ({', '.join(up)})", "no lab of that name", "./glm53 lab down")
             remove(before)
         ports = (int(set_.get("API_PORT", API_PORT)), int(set_.get("STATUS_PORT", STATUS_PORT)))
         block, held = blocks.claim(count, ports)
-        permitted = process.namespaces_permitted() if namespaces is None else namespaces
-        lab = state.describe(name, count, block, ports, permitted, dict(set_))
+        lab = replace(state.describe(name, count, block, ports, True, dict(set_)), provider=provider)
+        made = providers.of(lab)
+        permitted = made.namespaces_permitted() if namespaces is None else namespaces
+        boxes = tuple(replace(box, address=made.address(block, box.number)) for box in lab.boxes)
+        lab = replace(lab, namespaces=permitted, boxes=boxes)
         state.save(lab)
         return lab, held
 
@@ -50,7 +55,7 @@ def start(lab: Lab, box: Box, held: socket.socket | None = None) -> None:
     make_folders(settings, box)
     claim = held if held is not None else blocks.hold(lab.block)
     try:
-        process.start(lab, box, command(kit), settings, claim.fileno() if claim else None)
+        providers.of(lab).start(lab, box, command(kit), settings, claim.fileno() if claim else None)
     finally:
         if claim is not None and held is None:
             claim.close()
@@ -60,6 +65,7 @@ def start_all(lab: Lab, held: socket.socket, at_s: Sequence[float], say: Say) ->
     """Start box k at second at_s[k] (0 beyond its end), in order of time; returns the clock at the last start."""
     vllm.environment()
     locked("kit")
+    providers.of(lab).prepare(lab)
     begin = time.monotonic()
     times = [(at_s[index] if index < len(at_s) else 0.0, box) for index, box in enumerate(lab.boxes)]
     for when, box in sorted(times, key=lambda pair: (pair[0], pair[1].number)):
@@ -75,7 +81,7 @@ def stop(lab: Lab, boxes: Sequence[Box], grace_s: float = GRACE_S) -> list[str]:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(max(1, len(boxes))) as pool:
-        ended = list(pool.map(lambda box: process.stop(lab, box, grace_s), boxes))
+        ended = list(pool.map(lambda box: providers.of(lab).stop(lab, box, grace_s), boxes))
     return [box.name for box, gently in zip(boxes, ended, strict=True) if not gently]
 
 
@@ -85,7 +91,7 @@ def down(lab: Lab, grace_s: float = GRACE_S) -> list[str]:
     Raises Refusal naming what is left.
     """
     killed = stop(lab, lab.boxes, grace_s)
-    left = process.leftovers(lab)
+    left = providers.of(lab).leftovers(lab)
     if left:
         raise Refusal("lab down", "left: " + "; ".join(left), "nothing left", "Look at them with ps and ss.")
     remove(lab)

@@ -38,6 +38,7 @@ class Lab:
     namespaces   whether each box is a pid namespace of its own
     set          knobs for all boxes ("TP") or for one ("box2.TP"), as the user gave them
     ports        of the door and of the page, the same on every box
+    provider     a module of lab/providers
     """
 
     name: str
@@ -48,6 +49,7 @@ class Lab:
     status_port: int
     set: Mapping[str, str]
     boxes: tuple[Box, ...]
+    provider: str = "process"
 
     def box(self, text: str) -> Box:
         """The box that `text` names: box2, 2 or its address."""

@@ -12,8 +12,7 @@ from typing import Any
 
 from core.refusal import Refusal, Refusals
 from core.units import show_seconds
-from lab import processes
-from lab.providers import process
+from lab import processes, providers
 from lab.state import Box, Lab
 
 Say = Callable[[str], None]
@@ -56,7 +55,7 @@ class Line:
 
 def line(lab: Lab, box: Box) -> Line:
     """Where the box stands: from its page, else from its keeper."""
-    kept = process.kept(box)
+    kept = providers.of(lab).kept(box)
     page = status(lab, box) if kept.alive else None
     if page is None:
         return Line(box, False, "starting" if kept.state == "up" else kept.state)
@@ -79,14 +78,14 @@ def until_all_healthy(lab: Lab, deadline_s: float, say: Say, started: float | No
                 say(f"  {show_seconds(time.monotonic() - begin):>6}  {now.box.name} {now.box.address:<13} {text}")
         if all(now.healthy for now in lines):
             return time.monotonic() - begin
-        refused = [box for box in lab.boxes if process.kept(box).state == "refused"]
+        refused = [box for box in lab.boxes if providers.of(lab).kept(box).state == "refused"]
         if refused:  # the others may be about to say the same
-            processes.wait_until(lambda: all(not process.kept(box).alive for box in lab.boxes), 2)
-            raise refusals([box for box in lab.boxes if process.kept(box).state == "refused"])
-        gone = [box for box in lab.boxes if process.kept(box).state in ("stopped", "keeper gone")]
+            processes.wait_until(lambda: all(not providers.of(lab).kept(box).alive for box in lab.boxes), 2)
+            raise refusals([box for box in lab.boxes if providers.of(lab).kept(box).state == "refused"])
+        gone = [box for box in lab.boxes if providers.of(lab).kept(box).state in ("stopped", "keeper gone")]
         if gone:
             raise Refusal("lab", f"{gone[0].name} ended", "a box that serves", f"./glm53 lab logs {gone[0].name}")
-        falling = [box for box in lab.boxes if process.kept(box).restarts > RESTARTS]
+        falling = [box for box in lab.boxes if providers.of(lab).kept(box).restarts > RESTARTS]
         if falling:
             words = (falling[0].path / "kit.log").read_text(errors="replace").strip().splitlines()
             seen = f"{falling[0].name} ended {RESTARTS + 1} times ({words[-1] if words else 'without a word'})"

@@ -18,7 +18,7 @@ from typing import Literal
 
 from core.refusal import Refusal
 from hosts.local import Local
-from lab import processes
+from lab import blocks, processes
 from lab.processes import Process
 from lab.state import Box, Lab
 from launcher.paths import ROOT
@@ -51,6 +51,20 @@ def namespaces_permitted() -> bool:
         return Local().run(PROBE, deadline_s=5).status == 0
     except Refusal:
         return False
+
+
+def address(block: int, number: int) -> str:
+    """Loopback address of a box."""
+    return blocks.address(block, number)
+
+
+def prepare(lab: Lab) -> None:
+    """Nothing is shared by the boxes of a lab."""
+
+
+def kit_log(box: Box) -> Path:
+    """The file that holds what the kit wrote."""
+    return box.path / "kit.log"
 
 
 def start(lab: Lab, box: Box, argv: list[str], environment: Mapping[str, str], claim: int | None) -> None:

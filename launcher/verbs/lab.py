@@ -1,6 +1,7 @@
 """`./glm53 lab`: a whole cluster of real vLLM on this machine, to look at and to break.
 
 No root, no Docker. The boxes are processes with a loopback address each; the model is tiny and random.
+With --provider docker they are containers of the real image, started with the real compose file.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--no-wait", action="store_true", help="return when the boxes are started")
     up.add_argument("--keep", action="store_true", help="leave the boxes up when they do not come to serve")
     up.add_argument("--no-namespaces", action="store_true", help="plain processes, as where the kernel forbids more")
+    up.add_argument("--provider", choices=("process", "docker"), default="process", help="docker: the real image")
     up.set_defaults(action=_up)
 
     verbs.add_parser("status", help="one line a box").set_defaults(action=_status)
@@ -101,8 +103,10 @@ def _up(options: argparse.Namespace) -> int:
     from lab import cluster, watch
 
     count, chosen = _settings(options)
-    lab, held = cluster.create(options.name, count, chosen, False if options.no_namespaces else None)
+    namespaces = False if options.no_namespaces else None
+    lab, held = cluster.create(options.name, count, chosen, namespaces, options.provider)
     kind = "in namespaces of their own" if lab.namespaces else "as plain processes"
+    kind = "as containers" if options.provider == "docker" else kind
     _say(f"lab '{lab.name}': {count} boxes {kind}, {lab.boxes[0].address} to {lab.boxes[-1].address}")
     try:
         with held:
@@ -128,9 +132,10 @@ def _up(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     from lab import state, watch
-    from lab.providers import process
+    from lab.providers import of
 
     lab = state.load(options.name)
+    process = of(lab)
     healthy = True
     for box in lab.boxes:
         line = watch.line(lab, box)
@@ -164,9 +169,10 @@ def _stop(options: argparse.Namespace) -> int:
 
 def _pause(options: argparse.Namespace) -> int:
     from lab import state
-    from lab.providers import process
+    from lab.providers import of
 
     lab = state.load(options.name)
+    process = of(lab)
     for box in [lab.box(text) for text in options.box]:
         _say(f"{box.name} paused ({process.pause(lab, box)} processes)")
     return 0
@@ -174,9 +180,10 @@ def _pause(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     from lab import state
-    from lab.providers import process
+    from lab.providers import of
 
     lab = state.load(options.name)
+    process = of(lab)
     for box in [lab.box(text) for text in options.box]:
         _say(f"{box.name} goes on ({process.resume(lab, box)} processes)")
     return 0
@@ -184,9 +191,12 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _logs(options: argparse.Namespace) -> int:
     from lab import state
+    from lab.providers import of
 
-    box = state.load(options.name).box(options.box)
-    files = sorted((box.path / "logs").glob("vllm*.log")) if options.engine else [box.path / "kit.log"]
+    lab = state.load(options.name)
+    box = lab.box(options.box)
+    kit = of(lab).kit_log(box)
+    files = sorted((box.path / "logs").glob("vllm*.log")) if options.engine else [kit]
     for file in files:
         if file.exists():
             print("\n".join(file.read_text(errors="replace").splitlines()[-options.n :]))
@@ -197,9 +207,10 @@ def _exec(options: argparse.Namespace) -> int:
     import subprocess
 
     from lab import state
-    from lab.providers import process
+    from lab.providers import of
 
     lab = state.load(options.name)
+    process = of(lab)
     words = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not words:
         raise Refusal("lab exec", "no command", "a command after the box", "./glm53 lab exec box1 ps aux")
@@ -208,9 +219,10 @@ def _exec(options: argparse.Namespace) -> int:
 
 def _kill(options: argparse.Namespace) -> int:
     from lab import processes, state
-    from lab.providers import process
+    from lab.providers import of
 
     lab = state.load(options.name)
+    process = of(lab)
     box = lab.box(options.box)
     name = "SIG" + options.signal.upper().removeprefix("SIG")
     if name not in signal.Signals.__members__:
