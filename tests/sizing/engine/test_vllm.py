@@ -150,7 +150,8 @@ def test_three_ranks_serve_a_padded_model_with_the_unpadded_ones_answer(tmp_path
     assert "ANSWER" not in refused.stdout
     answers = []
     for folder, ranks, path in (("plain", "1", ""), ("padded", "3", overlay)):
-        done = in_vllm("vllm_tiny.py", str(tmp_path / folder), ranks, path=path)
+        # fp32: three ranks add their parts in another order than one, which in bf16 may turn a near tie
+        done = in_vllm("vllm_tiny.py", str(tmp_path / folder), ranks, "float32", path=path)
         lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
         assert lines, (done.stdout + done.stderr)[-3000:]
         answers.append(json.loads(lines[0].removeprefix("ANSWER ")))

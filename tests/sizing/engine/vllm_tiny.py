@@ -1,6 +1,6 @@
 """Run inside a vLLM: load a tiny model over TP ranks of this machine and print what greedy decoding says.
 
-    python vllm_tiny.py FOLDER TP
+    python vllm_tiny.py FOLDER TP [DTYPE]
 
 The engine's own lines go to stderr and stdout as it pleases; ours is the one that begins with ANSWER.
 """
@@ -15,6 +15,7 @@ def main() -> None:
     folder, ranks = sys.argv[1], int(sys.argv[2])
     engine = LLM(
         folder,
+        dtype=sys.argv[3] if len(sys.argv) > 3 else "auto",
         tensor_parallel_size=ranks,
         distributed_executor_backend="mp" if ranks > 1 else "uni",
         max_model_len=1024,
