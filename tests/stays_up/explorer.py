@@ -13,6 +13,9 @@ delayed answer. Counted as faults:
 Time is left out of the state: of every question only whether it began after the asker's own last change counts. A
 question that reaches its box later than it began shows a younger view with the same mark, so that case is within.
 A record's id is its proposer's incarnation: a head writes one record in each.
+
+`coarse`, for three and more members: a kit that starts sees all others for the first time at once; that all run is
+seen at once too; and a fabric check takes no time. What a head collects for a proposal and for a commit stays fine.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class Explorer:
     size: int
     faults: int
     kinds: tuple[str, ...] = FAULTS
-    together: bool = False  # a kit that starts sees all others for the first time at once
+    coarse: bool = False
     owns: list[Own] = field(default_factory=list)
     views: list[tuple[int, bool]] = field(default_factory=list)
     transitions: int = 0
@@ -137,6 +140,7 @@ class Explorer:
                 "an epoch is shown before it is stored"
             )
             changed = after.changed_at == NOW
+            checked = after.record.id if self.coarse and after.state == "accepted" and after.record else ""
             moment = replace(moment, now=NOW, gone=False, ports=None, engine="started" if engine else "none")
             for action in actions:
                 if isinstance(action, FindPorts):
@@ -150,7 +154,7 @@ class Explorer:
                 moment = replace(
                     moment,
                     sights={self.lan(i): self._sight(seen) for i, seen in enumerate(sights) if i != index},
-                    checked="",
+                    checked=checked,
                 )
             if after.n != own.n:
                 engine = False
@@ -176,8 +180,10 @@ class Explorer:
             return -1, False, min(refused, 1)
         if fresh and not refused:
             view = self.view(number)
-            together = own.record is not None and view.record == own.record
-            if together or (own.state == view.state == "ready" and own.lan == self.lan(0)):
+            same = own.record is not None and view.record == own.record
+            if self.coarse:
+                same = same and own.state == "accepted" and view.checked and own.lan == self.lan(0)
+            if same or (own.state == view.state == "ready" and own.lan == self.lan(0)):
                 return number, True, 0
         return self.stale(own, number), False, min(refused, 1)
 
@@ -266,7 +272,7 @@ class Explorer:
         return (*members[:index], fresh, *members[index + 1 :]), starts, flights, accepted, left
 
     def meet(self, state: State, index: int) -> State:
-        """All others are seen for the first time."""
+        """All others are seen at once, if all are up."""
         member: Up = state[0][index]  # type: ignore[assignment]
         views = [self.shown(other, one) for other, one in enumerate(state[0])]
         if min(view for other, view in enumerate(views) if other != index) < 0:
@@ -292,9 +298,12 @@ class Explorer:
             event = self.ready(state, index)
             if event:
                 yield self.then(state, index, member, event)  # type: ignore[arg-type]
-            if self.together and member[2][index - 1][0] < 0:  # type: ignore[index]
+            if self.coarse and member[2][index - 1][0] < 0:  # type: ignore[index]
                 yield self.meet(state, index)
                 continue
+            own = self.owns[member[0]]
+            if self.coarse and own.state == "running" and not own.together:
+                yield self.meet(state, index)
             for other in range(self.size):
                 # One question at a time per member: while an answer is on the way nothing overtakes it on that way.
                 if other != index and not any(f[0] == index and f[1] == other for f in flights):
@@ -373,6 +382,8 @@ class Explorer:
             for other in range(self.size):
                 if other != index:
                     state = self.see(state, index, other, self.shown(other, state[0][other]), True)
+            if self.coarse and self.owns[state[0][index][0]].state == "running":
+                state = self.meet(state, index)
             event = self.ready(state, index)
             if event:
                 state = self.then(state, index, state[0][index], event)  # type: ignore[arg-type]

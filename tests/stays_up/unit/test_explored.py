@@ -14,7 +14,7 @@ from tests.stays_up.explorer import Explorer
 
 def explore(size: int, faults: int) -> int:
     began = time.process_time()
-    explorer = Explorer(size, faults, together=size > 2)
+    explorer = Explorer(size, faults, coarse=size > 2)
     states = explorer.run()
     took = time.process_time() - began
     print(f"{size} members, {faults} faults: {states} states, {explorer.transitions} transitions, {took:.1f} s of CPU")
