@@ -195,7 +195,7 @@ def run_moe() -> list[dict[str, Any]]:
             step(ids_of[0])
             torch.cuda.synchronize()
             error = ((got.double() - want).norm() / want.norm()).item()
-            seconds = seconds_each([partial(step, ids_of[i]) for i in range(sets)], repeats=5, least_s=0.002)  # noqa: B023
+            seconds = seconds_each([partial(step, ids_of[i]) for i in range(sets)], repeats=5, least_s=0.002)
             mine.append(_row(f"moe m={m} touched={touched[0]} sets={sets}", shape, error, seconds, size, units))
         results += _show(mine)
     return results

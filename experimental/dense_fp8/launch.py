@@ -37,6 +37,8 @@ def tiles_for(tokens: int) -> int:
 
 def shape_for(n: int, tokens: int) -> Shape:
     """The cut for a layer and a token count: best on an H200 by bench/kernels_sweep.py, with few kernels to compile."""
+    if tokens > 32:
+        return Shape(4, 1, 2, 1)  # four groups of rows would spill
     if n >= 16384 or tokens > 16:
         return Shape(4, 1, 4, 1)
     if n >= 6000:

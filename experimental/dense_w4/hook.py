@@ -53,7 +53,8 @@ def choice(pattern: str, limit: int) -> dense_fp8.Choice:
         if not re.search(pattern, name):
             return None
         if weight.is_cuda:
-            prepare_for(*weight.shape, weight.device.index or 0)
+            rows, k = weight.shape
+            prepare_for(rows, k, weight.device.index or 0)
         return W4Method(weight, fp8, limit)
 
     choose._glm53_dense_w4 = True  # type: ignore[attr-defined]

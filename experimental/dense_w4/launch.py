@@ -37,14 +37,14 @@ def tiles_for(tokens: int) -> int:
 def shape_for(n: int, k: int, tokens: int) -> Shape:
     """The cut for a layer and a token count: best on an H200 by bench/kernels_sweep.py, with few kernels to compile."""
     if k < 1024:
-        return Shape(4, 1, 2, 1) if tokens <= 16 else Shape(4, 1, 4, 1)
+        return Shape(4, 1, 2, 1) if tokens <= 16 or tokens > 32 else Shape(4, 1, 4, 1)
     if tokens <= 8 and n <= 2048:
         return Shape(16, 1, 2, 2)
     if tokens <= 8:
         return Shape(4, 1, 4, 2) if n >= 6000 else Shape(16, 1, 4, 1)
     if tokens <= 16:
         return Shape(8, 1, 8, 1) if n >= 6000 else Shape(8, 1, 4, 1)
-    return Shape(4, 1, 4, 1)
+    return Shape(4, 1, 4, 1) if tokens <= 32 else Shape(4, 1, 2, 1)  # four groups of rows would spill
 
 
 # The most rows any of these takes in a program: what w's rows are padded to.

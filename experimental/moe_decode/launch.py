@@ -82,7 +82,8 @@ def shape_for(tokens: int) -> Shape:
     """The cuts for a token count: best on an H200 by bench/kernels_sweep.py, with few kernels to compile."""
     if tokens <= 2:
         return Shape(first_warps=8, first_rows=4, second_warps=4, expert_warps=2, second_rows=2)
-    return Shape(first_warps=4, first_rows=4, second_warps=4, expert_warps=2, second_rows=4)
+    rows = 4 if tokens <= 32 else 2  # four would spill
+    return Shape(first_warps=4, first_rows=rows, second_warps=4, expert_warps=2, second_rows=rows)
 
 
 @cache

@@ -4,6 +4,7 @@ vLLM's own classes are used; what needs a GPU (the kernels, the stock backend, t
 """
 
 import json
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,12 @@ said: dict[str, Any] = {}
 ran: list[str] = []
 
 
+def note(what: str, result: Any = None) -> Any:
+    """Remember that something ran."""
+    ran.append(what)
+    return result
+
+
 def linear(rows: int, k: int) -> LinearBase:
     """A linear layer as vLLM leaves it after loading, without the distributed state its constructor wants."""
     layer = LinearBase.__new__(LinearBase)
@@ -31,7 +38,7 @@ def linear(rows: int, k: int) -> LinearBase:
     return layer
 
 
-class Block(torch.nn.Module):
+class Block(torch.nn.Module):  # type: ignore[misc]
     """The names that decide which layer becomes what."""
 
     def __init__(self) -> None:
@@ -52,7 +59,11 @@ def stock_process(self: Any, layer: Any) -> None:
 
 
 ModelOptNvFp4FusedMoE.process_weights_after_loading = stock_process
-ModelOptNvFp4FusedMoE.apply = lambda *arguments: ran.append("stock") or "stock"
+ModelOptNvFp4FusedMoE.apply = lambda *arguments: note("stock", "stock")
+mine = ("nvfp4", "dense_fp8", "dense_w4", "moe_decode")
+for data in plugin.switched_on(plugin.ROOM, {}):
+    if data["name"] not in mine:
+        os.environ[data["switch"]] = "0"
 plugin.register()
 plugin.register()  # vLLM may load its plugins more than once
 
@@ -66,10 +77,11 @@ fp8 = model.layer.qkv.quant_method
 said["fp8 error"] = float(
     ((fp8.weight.float() * fp8.scale[:, None])[:40] - weight.float()).norm() / weight.float().norm()
 )
-w4_hook.product = lambda x, *rest: ran.append("w4")
-fp8_hook.quantise = lambda *arguments: None
-fp8_hook.product = lambda *arguments: ran.append("fp8")
-fp8_hook.Fp8Method.large = lambda self, x: ran.append("large") or x.new_empty(x.shape[0], self.rows)
+setattr(w4_hook, "product", lambda *arguments: note("w4"))  # noqa: B010
+setattr(fp8_hook, "quantise", lambda *arguments: None)  # noqa: B010
+setattr(fp8_hook, "product", lambda *arguments: note("fp8"))  # noqa: B010
+large = lambda self, x: note("large", x.new_empty(x.shape[0], self.rows))  # noqa: E731
+setattr(fp8_hook.Fp8Method, "large", large)  # noqa: B010
 said["dense"] = {}
 for name in ("o_proj", "qkv"):
     layer = getattr(model.layer, name)
@@ -92,7 +104,6 @@ def experts(backend: Any = NvFp4MoeBackend.FLASHINFER_CUTLASS, **other: Any) -> 
         "w2_weight_scale_2": torch.full((4,), 5.0),
     }
     held = {name: SimpleNamespace(data=value) for name, value in fields.items()}
-    held["w2_weight"] = held["w13_weight"] = None
     layer = SimpleNamespace(
         **held, expert_map=None, activation=SimpleNamespace(name="SILU"), apply_router_weight_on_input=False,
         swiglu_limit=10.0, top_k=2,
@@ -104,13 +115,14 @@ def experts(backend: Any = NvFp4MoeBackend.FLASHINFER_CUTLASS, **other: Any) -> 
     return layer, SimpleNamespace(nvfp4_backend=backend)
 
 
-moe_hook.moe = lambda *arguments, **named: ran.append(f"ours limit={named['limit']} scaling={named['scaling']}")
+ours = lambda *arguments, **named: note(f"ours limit={named['limit']} scaling={named['scaling']}")  # noqa: E731
+setattr(moe_hook, "moe", ours)  # noqa: B010
 layer, method = experts()
 ModelOptNvFp4FusedMoE.process_weights_after_loading(method, layer)
 made = layer._glm53_moe_decode.experts
 said["globals"] = {"up": made.up.tolist(), "gate": made.gate.tolist(), "down": made.down.tolist()}
 said["moe"] = {}
-shared = lambda x, order: ran.append(f"shared {order.name}")  # noqa: E731
+shared = lambda x, order: note(f"shared {order.name}")  # noqa: E731
 for tokens in (1, 16, 17):
     ran.clear()
     x = torch.zeros(tokens, 128, dtype=torch.bfloat16)
@@ -133,5 +145,5 @@ scales = torch.randint(0, 120, (2, 256, 8), dtype=torch.uint8)
 theirs = swizzle_blockscale(scales.view(torch.float8_e4m3fn)).view(torch.uint8)
 said["swizzle is vLLM's"] = torch.equal(theirs.reshape(2, 256, 8), swizzle(scales))
 w13 = torch.randint(0, 255, (2, 8, 4), dtype=torch.uint8)
-said["row order is vLLM's"] = torch.equal(reorder_w1w3_to_w3w1(w13, w13)[0], up_then_gate(w13))
+said["row order is vLLM's"] = torch.equal(reorder_w1w3_to_w3w1(w13.clone(), w13.clone())[0], up_then_gate(w13))
 print("SAID " + json.dumps(said))

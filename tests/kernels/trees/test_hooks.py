@@ -1,5 +1,6 @@
 """The hooks on real vLLM trees: they import, register, dispatch by token count, and refuse a base they do not fit."""
 
+import ast
 import json
 import os
 import subprocess
@@ -86,10 +87,37 @@ def test_the_layout_is_the_one_vllm_makes(version: str) -> None:
     assert said(version)["row order is vLLM's"]
 
 
+def _add_a_statement(file: Path, function: str) -> None:
+    """Change what `Class.name` does by one statement before its last."""
+    owner, name = function.split(".")
+    source = file.read_text()
+    (body,) = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == owner]
+    (found,) = [node for node in body.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    lines = source.splitlines(keepends=True)
+    at = found.body[-1].lineno - 1
+    lines.insert(at, " " * found.body[-1].col_offset + "changed = True\n")
+    file.write_text("".join(lines))
+
+
+def overlay(name: str) -> Any:
+    return tomllib.loads((ROOM / name / "overlay.toml").read_text())
+
+
+def test_an_older_base_without_the_hooked_functions_is_refused_by_name() -> None:
+    with pytest.raises(OverlayDoesNotFit, match=r"overlay moe_decode does not fit this vLLM.*--without moe_decode"):
+        check(overlay("moe_decode"), tree("0.30.0"))
+
+
 @pytest.mark.parametrize("name", HOOKED)
-def test_a_base_that_does_not_fit_is_refused_by_name(name: str) -> None:
-    data = tomllib.loads((ROOM / name / "overlay.toml").read_text())
+def test_a_base_whose_hooked_function_changed_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    data = overlay(name)
     for version in VERSIONS:
         check(data, tree(version))
-    with pytest.raises(OverlayDoesNotFit, match=rf"overlay {name} does not fit this vLLM.*--without {name}"):
-        check(data, tree("0.30.0"))
+    for hook in data["hook"]:
+        copy = tmp_path / hook["file"]
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text((tree("0.32.0") / hook["file"]).read_text())
+    check(data, tmp_path)
+    _add_a_statement(tmp_path / data["hook"][0]["file"], data["hook"][0]["function"])
+    with pytest.raises(OverlayDoesNotFit, match=rf"overlay {name} does not fit this vLLM.*unknown.*--without {name}"):
+        check(data, tmp_path)
