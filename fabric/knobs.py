@@ -5,7 +5,13 @@ from __future__ import annotations
 from core.knob import Knob
 
 KNOBS: tuple[Knob, ...] = (
-    Knob("FABRIC_CHECK", "flag", "1", "Measure an all-reduce over the rails between agreeing and launching."),
+    Knob(
+        "FABRIC_CHECK",
+        "choice",
+        "1",
+        "Measure an all-reduce over the rails before launching: 0 leaves it out, strict refuses what warns.",
+        choices=("0", "1", "strict"),
+    ),
     Knob(
         "FABRIC_CHECK_TIMEOUT_S",
         "seconds",

@@ -5,5 +5,12 @@ from __future__ import annotations
 from core.knob import Knob
 
 KNOBS: tuple[Knob, ...] = (
-    Knob("PREFLIGHT", "flag", "1", "0 leaves the preflight table out; it never stops a boot by default.", scope="box"),
+    Knob(
+        "PREFLIGHT",
+        "choice",
+        "1",
+        "Look at this box before sizing: 0 leaves it out, 1 shows a table, strict refuses to go on when a row fails.",
+        scope="box",
+        choices=("0", "1", "strict"),
+    ),
 )

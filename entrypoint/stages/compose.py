@@ -10,6 +10,7 @@ from core.settings import Settings
 from entrypoint.boot import Boot
 from entrypoint.serve import box_nccl, box_paths
 from entrypoint.sizing.sizing import BoxMemory, Sizing, size
+from entrypoint.stages.rails import box_rails, fabric_nccl
 from group.machine import Formation
 from group.view import Record
 
@@ -53,16 +54,18 @@ def box_plan(boot: Boot, settings: Settings, record: Record, api_port: int) -> B
     """This box's part of a committed generation."""
     seat = record.seat(boot.lan)
     assert seat is not None
+    ifname = boot.netdevs.get(boot.lan, ("", boot.ifname))[1] or boot.ifname
     return BoxPlan(
         rank=seat.rank,
         world_size=len(record.seats),
         lan_address=boot.lan,
         engine_address=seat.engine_address,
-        socket_ifname=boot.netdevs.get(boot.lan, ("", boot.ifname))[1] or boot.ifname,
+        socket_ifname=ifname,
         master_address=record.head.engine_address,
         master_port=record.master_port,
         api_port=api_port,
-        nccl=box_nccl(settings),
+        rails=tuple(rail.device for rail in box_rails(boot, settings)),
+        nccl={**fabric_nccl(boot, settings, ifname), **box_nccl(settings)},
         paths=box_paths(settings),
     )
 

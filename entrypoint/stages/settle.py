@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Sequence
 from typing import NoReturn
 
 from core.log import log
@@ -12,10 +15,13 @@ from core.units import show_size
 from entrypoint.addresses import engine_addresses
 from entrypoint.boot import Again, Boot
 from entrypoint.sizing.sizing import BoxMemory
-from entrypoint.stages import compose, meet
+from entrypoint.stages import check, compose, ground, meet, rails
 from entrypoint.watch import recall
 from group.ask import boottime
 from group.machine import ENGAGED
+from preflight.checks import Scene, verdict
+from preflight.checks import preflight as look
+from preflight.facts.survey import survey
 
 SETTLE_S = 1.0
 
@@ -25,17 +31,35 @@ async def preflight(boot: Boot) -> None:
     settings, _, _ = boot.need()
     facts = boot.facts
     assert facts is not None
-    if not settings.flag("PREFLIGHT"):
+    if settings.text("PREFLIGHT") == "0":
         boot.board.step("off (PREFLIGHT=0)")
         return
-    gpus = "no NVML here" if facts.gpus is None else str(facts.gpus)
+    scene = Scene(
+        await asyncio.to_thread(survey, boot.root, ground.disks(settings), os.environ), rails.wanted(boot, settings)
+    )
+    found = look(scene)
     memory = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
-    swap = Row("swap", "WARN" if facts.memory.swap_used else "ok", f"{show_size(facts.memory.swap_used)} used", "none")
-    rows = [Row("memory", "info", memory), swap, Row("GPUs", "info", gpus), Row("kernel", "info", facts.kernel)]
+    rows = [Row("memory", "info", memory)]
     rows += [Row(f"disk {path}", "info", f"{show_size(free)} free") for path, (_, free) in facts.disks.items()]
-    boot.rows = warnings_first(tuple(rows))
+    boot.rows = warnings_first((*found, *rows))
     for row in boot.rows:
-        log("preflight", row.name, level=row.level, seen=row.seen)
+        if row.level != "ok":
+            log("preflight", row.name, level=row.level, seen=row.seen)
+    boot.board.step(verdict(found))
+    failed = [row for row in found if row.level == "FAIL"]
+    if failed and settings.text("PREFLIGHT") == "strict":
+        await _stay_refused(boot, failed)
+
+
+async def _stay_refused(boot: Boot, rows: Sequence[Row]) -> NoReturn:
+    """PREFLIGHT=strict or FABRIC_CHECK=strict: what is wrong with this box is cured before it serves."""
+    _, driver, _ = boot.need()
+    found = tuple(Refusal(row.name, row.seen, row.expected or "nothing wrong", row.cure) for row in rows)
+    boot.refuse(local=(*boot.local_refusals, *found))
+    if boot.exits:
+        raise Refusals(found)
+    await driver.until(lambda: False)
+    raise Again("a strict check refuses this box")
 
 
 async def size(boot: Boot) -> None:
@@ -118,10 +142,16 @@ async def fabric_check(boot: Boot) -> None:
     settings, driver, _ = boot.need()
     record = driver.own.record
     assert record is not None
-    if settings.flag("FABRIC_CHECK"):
-        boot.rows = warnings_first((*boot.rows, Row("fabric check", "info", "not in this version")))
-    else:
+    if settings.text("FABRIC_CHECK") == "0":
         boot.board.step("off (FABRIC_CHECK=0)")
+    else:
+        found = await check.measure(boot, settings, record)
+        boot.rows = warnings_first((*boot.rows, *found))
+        for row in warnings_first(found):
+            log("fabric", row.name, level=row.level, seen=row.seen)
+        wrong = [row for row in found if row.level in ("FAIL", "WARN")]
+        if wrong and settings.text("FABRIC_CHECK") == "strict":
+            await _stay_refused(boot, wrong)
     driver.checked = record.id
     driver.poke()
     await driver.until(lambda: driver.launch is not None)

@@ -216,7 +216,7 @@ async def _join_group(boot: Boot, settings: Settings) -> None:
 
     group, secret = settings.text("GROUP_NAME"), settings.text("GROUP_SECRET") or None
     join_s = settings.number("JOIN_S")
-    check_s = settings.number("FABRIC_CHECK_TIMEOUT_S") if settings.flag("FABRIC_CHECK") else 0.0
+    check_s = settings.number("FABRIC_CHECK_TIMEOUT_S") if settings.text("FABRIC_CHECK") != "0" else 0.0
     refused = any(one.setting == "STATE_DIR" for one in boot.refusals)
     source = boot.lan if settings.is_set("LAN_ADDRESS") else ""
     members = Members(lan=boot.lan, instance="", group=group, secret=secret, source=source)

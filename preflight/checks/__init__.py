@@ -1,3 +1,6 @@
-"""One pure function a row: facts in, rows out, nothing printed.
-Rows come warnings first; the last line of a report is the first thing to fix.
-"""
+"""One pure function a row: facts in, rows out; nothing is printed and nothing on the machine is changed."""
+
+from preflight.checks.scene import Scene, Wanted
+from preflight.checks.table import CHECKS, preflight, verdict
+
+__all__ = ["CHECKS", "Scene", "Wanted", "preflight", "verdict"]

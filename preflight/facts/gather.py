@@ -1,4 +1,4 @@
-"""One look at the box, under 100 ms and without torch."""
+"""One look at the box, under 100 ms and without torch. What cannot be read is empty or 0, never an error."""
 
 from __future__ import annotations
 
@@ -6,51 +6,63 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from preflight.facts.gpu import count
 from preflight.facts.network import default_route, interfaces
+from preflight.facts.rdma import read, whole
+from preflight.facts.recorded import Recorded, recorded
 from preflight.facts.types import BoxFacts, Memory
 
+LIVE = Path("/")
 
-def gather(root: Path = Path("/"), disks: Sequence[str] = ("/",)) -> BoxFacts:
+
+def gather(root: Path = LIVE, disks: Sequence[str] = ("/",)) -> BoxFacts:
     """The facts of the box whose file tree is `root`; a recorded tree is a test.
 
-    `disks` are the paths whose file systems are measured.
+    `disks` are the paths whose file systems are measured; a recorded tree says what they were.
     """
     kernel = root / "proc/sys/kernel"
     netdevs = interfaces(root)
+    kept = recorded(root) if root != LIVE else None
     return BoxFacts(
-        hostname=(kernel / "hostname").read_text().strip(),
-        boot_id=(kernel / "random/boot_id").read_text().strip(),
-        kernel=(kernel / "osrelease").read_text().strip(),
+        hostname=read(kernel / "hostname"),
+        boot_id=read(kernel / "random/boot_id"),
+        kernel=read(kernel / "osrelease"),
         interfaces=netdevs,
         default_route=default_route(root, netdevs),
         memory=memory(root),
         shm_bytes=_shm_used(root / "dev/shm"),
-        disks={path: space for path in disks if (space := _space(root / path.lstrip("/"))) is not None},
-        gpus=_gpus() if root == Path("/") else None,
+        disks=_disks(root, disks, kept),
+        gpus=count() if kept is None else None if kept.gpus is None else len(kept.gpus),
     )
 
 
-def memory(root: Path = Path("/")) -> Memory:
+def memory(root: Path = LIVE) -> Memory:
     """/proc/meminfo alone (the memory gate asks for it again and again)."""
     table = {}
-    for line in (root / "proc/meminfo").read_text().splitlines():
+    for line in read(root / "proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
         if words:
-            table[name] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
+            table[name] = whole(words[0]) * (1024 if words[-1] == "kB" else 1)
     return Memory(
-        total=table["MemTotal"],
-        available=table["MemAvailable"],
-        free=table["MemFree"],
+        total=table.get("MemTotal", 0),
+        available=table.get("MemAvailable", 0),
+        free=table.get("MemFree", 0),
         swap_used=table.get("SwapTotal", 0) - table.get("SwapFree", 0),
     )
+
+
+def _disks(root: Path, paths: Sequence[str], kept: Recorded | None) -> dict[str, tuple[int, int]]:
+    if kept is not None and kept.disks:
+        return dict(kept.disks)
+    return {path: space for path in paths if (space := _space(root / path.lstrip("/"))) is not None}
 
 
 def _space(path: Path) -> tuple[int, int] | None:
     """(total, free for us) bytes of the file system that holds `path`; None where it does not exist."""
     try:
         stat = os.statvfs(path)
-    except FileNotFoundError:
+    except OSError:
         return None
     return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
@@ -58,20 +70,9 @@ def _space(path: Path) -> tuple[int, int] | None:
 def _shm_used(path: Path) -> int:
     try:
         stat = os.statvfs(path)
-    except FileNotFoundError:
+    except OSError:
         return 0
     return (stat.f_blocks - stat.f_bfree) * stat.f_frsize
 
 
-def _gpus() -> int | None:
-    """Devices NVML counts; None where its library is not installed or finds no driver."""
-    import pynvml  # here: loading it costs start-up time of everything that reads facts types only
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        return int(pynvml.nvmlDeviceGetCount())
-    finally:
-        pynvml.nvmlShutdown()
+__all__ = ["gather", "memory"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from preflight.facts.rdma import read
+from preflight.facts.rdma import read, whole
 
 # Units whose invocation link under /run/systemd/units says that a desktop is running.
 DESKTOPS = ("gdm", "gdm3", "lightdm", "sddm", "display-manager", "xdm")
@@ -20,7 +19,7 @@ NCCL_PLACES = (
     "usr/local/lib/python3.12/dist-packages/nvidia/nccl/lib",
     "opt/venv/lib/python3.12/site-packages/nvidia/nccl/lib",
 )
-_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
+SAMPLE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,9 @@ class Netdev:
 
 @dataclass(frozen=True)
 class NcclLibrary:
-    """A libnccl on disk: its path, the version it says, the first 16 hex digits of its sha256."""
+    """A libnccl on disk: its path, the version its package says, 16 hex digits of sha256 over size, head and tail
+    (the whole file is 300 MB; the fabric check hashes the library that torch has loaded).
+    """
 
     path: str
     version: str
@@ -127,8 +128,8 @@ def _memory(root: Path) -> MemoryDetail:
     for line in read(root / "proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
-        if words and words[0].isdigit():
-            table[name] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
+        if words:
+            table[name] = whole(words[0]) * (1024 if words[-1] == "kB" else 1)
     get = table.get
     return MemoryDetail(
         total=get("MemTotal", 0),
@@ -152,7 +153,7 @@ def _limits(text: str) -> dict[str, int]:
         for title, name in _LIMITS.items():
             words = line[len(title) :].split()
             if line.startswith(title) and words:
-                found[name] = -1 if words[0] == "unlimited" else int(words[0]) if words[0].isdigit() else 0
+                found[name] = -1 if words[0] == "unlimited" else whole(words[0])
     return found
 
 
@@ -174,12 +175,11 @@ def _netdevs(folder: Path) -> tuple[Netdev, ...]:
         return ()
     found = []
     for name in names:
-        speed, changes = read(folder / name / "speed"), read(folder / name / "carrier_changes")
         found.append(
             Netdev(
                 name=name,
-                speed=int(speed) if speed.isdigit() else 0,
-                carrier_changes=int(changes) if changes.isdigit() else 0,
+                speed=whole(read(folder / name / "speed")),
+                carrier_changes=whole(read(folder / name / "carrier_changes")),
                 operstate=read(folder / name / "operstate"),
             )
         )
@@ -214,12 +214,17 @@ def _nccl_library(root: Path) -> NcclLibrary | None:
     for place in NCCL_PLACES:
         path = root / place / "libnccl.so.2"
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - SAMPLE))
+                tail = file.read(SAMPLE)
+                file.seek(0)
+                digest = hashlib.sha256(str(size).encode() + file.read(SAMPLE) + tail).hexdigest()[:16]
+            packages = [one.name for one in path.parents[2].glob("nvidia_nccl_cu*.dist-info")]
         except OSError:
             continue
-        match = _VERSION.search(content)
-        version = match.group(1).decode() if match else ""
-        return NcclLibrary(f"/{place}/libnccl.so.2", version, hashlib.sha256(content).hexdigest()[:16])
+        version = packages[0].partition("-")[2].removesuffix(".dist-info") if packages else ""
+        return NcclLibrary(f"/{place}/libnccl.so.2", version, digest)
     return None
 
 

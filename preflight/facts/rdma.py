@@ -17,8 +17,8 @@ COUNTERS = (
     "rp_cnp_handled",
     "rx_icrc_encapsulated",
 )
-_RATE = re.compile(r"^(\d+(?:\.\d+)?)")
-_SPEED = re.compile(r"^(\d+(?:\.\d+)?)\s*GT/s")
+_RATE = re.compile(r"^([0-9]{1,6}(?:\.[0-9]{1,6})?)")
+_SPEED = re.compile(r"^([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*GT/s")
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def _device(path: Path) -> RdmaDevice:
     counted = []
     for name in COUNTERS:
         text = read(port / "hw_counters" / name)
-        if text.isdigit():
-            counted.append((name, int(text)))
+        if text:
+            counted.append((name, whole(text)))
     return RdmaDevice(
         name=path.name,
         function=_slot(function),
@@ -111,9 +111,9 @@ def _device(path: Path) -> RdmaDevice:
         counters=tuple(counted),
         link=Link(
             _number(_SPEED, read(function / "current_link_speed")),
-            _whole(read(function / "current_link_width")),
+            whole(read(function / "current_link_width")),
             _number(_SPEED, read(function / "max_link_speed")),
-            _whole(read(function / "max_link_width")),
+            whole(read(function / "max_link_width")),
         ),
         firmware=read(path / "fw_ver"),
     )
@@ -133,7 +133,7 @@ def _slot(function: Path) -> str:
 def _gids(port: Path) -> tuple[Gid, ...]:
     found = []
     for path in _entries(port / "gids"):
-        if not path.name.isdigit():
+        if not (path.name.isascii() and path.name.isdigit() and len(path.name) < 6):
             continue
         address = _address(read(path))
         kind = read(port / "gid_attrs/types" / path.name)  # an empty slot fails with EINVAL: no kind, no entry
@@ -159,11 +159,13 @@ def _number(pattern: re.Pattern[str], text: str) -> float:
     return float(match.group(1)) if match else 0.0
 
 
-def _whole(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+def whole(text: str) -> int:
+    """A counter's value; 0 for anything that is not one (sysfs files may be empty, torn or rubbish)."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def _entries(folder: Path) -> tuple[Path, ...]:
+    """The folder's entries; none where it is absent, a file or locked."""
     try:
         return tuple(folder.iterdir())
     except OSError:

@@ -1,0 +1,167 @@
+"""Stage 9's measurement: this box's worker with the devices and environment the engine will use, all boxes at once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from core.log import log
+from core.row import Row
+from core.settings import Settings
+from core.units import show_seconds
+from entrypoint.boot import Boot
+from entrypoint.roce import Rail
+from entrypoint.serve import engine_command
+from entrypoint.stages import compose
+from entrypoint.stages.rails import box_rails
+from experimental.overlays import CONTAINER
+from fabric import verdict
+from fabric.round import Job, Outcome, run_round
+from group.ask import boottime
+from group.view import Record
+from preflight.checks import fabric as checks
+from preflight.checks.scene import link_to
+from preflight.facts.rdma import devices
+from preflight.facts.survey import rates
+
+OVERLAY_FILES = CONTAINER  # where ./glm53 mounts them
+SLACK_S = 20.0  # from the last box's arrival to the end of a healthy round
+
+
+async def measure(boot: Boot, settings: Settings, record: Record) -> tuple[Row, ...]:
+    """The rows of the check; a check that cannot run is a row too. Never raises for what the fabric does."""
+    seat = record.seat(boot.lan)
+    assert seat is not None
+    assert boot.group_plan is not None
+    mine = box_rails(boot, settings)
+    gpu = settings.text("ENGINE_PROFILE") == "gb10"
+    per_rail = settings.number("FABRIC_CHECK_GBPS_PER_DEVICE")
+    expected = per_rail * max(1, len(mine)) if mine or settings.is_set("FABRIC_CHECK_GBPS_PER_DEVICE") else 0.0
+    meet_s = settings.number("FABRIC_CHECK_TIMEOUT_S")
+    job = Job(
+        rank=seat.rank,
+        world=len(record.seats),
+        host=record.head.engine_address,
+        port=record.check_port,
+        backend="nccl" if gpu else "gloo",
+        bytes=settings.integer("FABRIC_CHECK_BYTES"),
+        facts=facts(boot, settings, mine),
+        expected_gbps=expected,
+        meet_s=meet_s,
+        probe_s=2.0 if gpu else 0.05,
+    )
+    box = compose.box_plan(boot, settings, record, 1)
+    environment = engine_command(boot.group_plan, box, os.environ).environment
+    names = [_name(boot, one.lan) for one in record.seats]
+    began = boottime()
+    before = {device.name: dict(device.counters) for device in devices(boot.root)}
+    until = began + meet_s + SLACK_S
+
+    async def one(extra: Mapping[str, str], task: Job) -> Outcome:
+        left = max(1.0, until - boottime())
+        with tempfile.TemporaryDirectory(prefix="glm53-fabric-") as folder:
+            log_file = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{folder}/nccl.log"} if gpu else {}
+            every = {**environment, **log_file, **extra, "PYTHONPATH": ""}
+            task = replace(task, meet_s=min(task.meet_s, left))
+            return await run_round(settings.text("ENGINE_PYTHON"), task, every, left, _step(boot))
+
+    outcome = await one({}, job)
+    variants: dict[str, float] = {}
+    if gpu and outcome.complete and verdict.low(outcome.gbps, expected):
+        for name, extra in _variants(boot, mine).items():
+            boot.board.step(f"bandwidth is low: measuring {name} apart")
+            variants[name] = (await one(extra, replace(job, expected_gbps=0.0, probe_s=0.0, meet_s=30.0))).gbps
+    took = boottime() - began
+    log("fabric", "measured", took=show_seconds(took), gbps=f"{outcome.gbps:.1f}", phase=outcome.phase)
+    boot.board.step(
+        f"{outcome.gbps:.1f} Gb/s bus bandwidth" if outcome.complete else outcome.error or "not all arrived"
+    )
+    return (*verdict.rows(outcome, names, expected, len(mine), variants), *_lost(boot, before, took))
+
+
+def _step(boot: Boot) -> Callable[[str], None]:
+    texts = {"imported": "waiting for the other boxes", "met": "joining", "grouped": "all-reduce", "reduced": "latency"}
+    return lambda phase: boot.board.step(texts.get(phase, phase))
+
+
+def _name(boot: Boot, lan: str) -> str:
+    view = boot.members.live().get(lan) if boot.members is not None else None
+    name = boot.hostname if lan == boot.lan else view.about.hostname if view is not None else ""
+    return f"{name} ({lan})" if name else lan
+
+
+def _variants(boot: Boot, mine: tuple[Rail, ...]) -> dict[str, dict[str, str]]:
+    """Every box has to come to the same list: Ring and Tree, then one PCIe root after the other."""
+    assert boot.group_plan is not None
+    found: dict[str, dict[str, str]] = {}
+    if boot.group_plan.topology == "switch":
+        found = {"Ring": {"NCCL_ALGO": "Ring"}, "Tree": {"NCCL_ALGO": "Tree"}}
+    for number, root in enumerate(sorted({rail.root for rail in mine})):
+        names = ",".join(rail.device for rail in mine if rail.root == root)
+        found[f"root {number}"] = {"NCCL_IB_HCA": f"={names}"}
+    return found
+
+
+def _lost(boot: Boot, before: Mapping[str, Mapping[str, int]], seconds: float) -> tuple[Row, ...]:
+    """Loss counters that grew while the rails were loaded."""
+    name = "retransmits"
+    return tuple(
+        Row(
+            name, "WARN", f"{device}: {counter} grew by {rate:.1f}/s under load", "no growth", _LOSS_CURE, link_to(name)
+        )
+        for device, counter, rate in rates(before, devices(boot.root), seconds)
+        if counter in checks.LOSSES
+    )
+
+
+_LOSS_CURE = "Set PFC or ECN for RoCE at the switch, MTU 9000 at both ends; change the cable if one box has it."
+
+
+def facts(boot: Boot, settings: Settings, mine: tuple[Rail, ...]) -> dict[str, str]:
+    """What must be equal on all boxes and is not part of the group plan: one short text a name."""
+    assert boot.facts is not None
+    found = {
+        "kit": boot.version,
+        "kernel": boot.facts.kernel,
+        "rails": str(len(mine)),
+        "rail rate": "/".join(sorted({f"{rail.rate:g}" for rail in mine})),
+        "MTU": "/".join(sorted({str(rail.mtu) for rail in mine})),
+        "NIC firmware": "/".join(sorted({device.firmware for device in devices(boot.root) if device.active})),
+        "overlays": settings.text("GLM53_OVERLAYS"),
+        "overlay files": _tree(Path(OVERLAY_FILES)),
+        "checkpoint": _files(Path(settings.text("MODEL_DIR"))),
+        "drafter": _files(Path(settings.text("DFLASH_MODEL"))),
+        "chat template": _file(Path(settings.text("CHAT_TEMPLATE"))) if settings.text("CHAT_TEMPLATE") else "",
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def _files(folder: Path) -> str:
+    """A digest of what says which weights these are: config and index."""
+    return _digest([folder / "config.json", folder / "model.safetensors.index.json"])
+
+
+def _file(path: Path) -> str:
+    return _digest([path])
+
+
+def _tree(folder: Path) -> str:
+    try:
+        return _digest(sorted(path for path in folder.rglob("*.py") if path.is_file()))
+    except OSError:
+        return ""
+
+
+def _digest(paths: list[Path]) -> str:
+    digest, seen = hashlib.sha256(), False
+    for path in paths:
+        try:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+            seen = True
+        except OSError:
+            continue
+    return digest.hexdigest()[:12] if seen else ""

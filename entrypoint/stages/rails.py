@@ -1,0 +1,111 @@
+"""The boot's view of the fabric: this box's rails with devices and GIDs, all boxes' rails, how they are cabled.
+
+GIDs and devices are read again whenever they are used: an index moves when an address is set up anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from core.refusal import Refusal
+from core.row import Row
+from core.settings import Settings
+from entrypoint.boot import Boot
+from entrypoint.roce import Rail, nccl_environment, rails
+from entrypoint.stages import meet
+from entrypoint.topology import Layout, layout, nccl_block
+from preflight.checks import Wanted, peers
+from preflight.checks.scene import names_of
+from preflight.facts.rdma import devices
+
+
+def subnets(settings: Settings) -> tuple[str, ...]:
+    """The networks that somebody declared to be rails, in their order; empty when nobody did."""
+    text = settings.text("CLUSTER_SUBNET") or settings.text("FABRIC_SUBNETS")
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def hca(settings: Settings) -> tuple[str, ...]:
+    """NCCL_IB_HCA's parts as somebody set them."""
+    return tuple(part.strip() for part in settings.text("NCCL_IB_HCA").split(",") if part.strip())
+
+
+def box_rails(boot: Boot, settings: Settings) -> tuple[Rail, ...]:
+    """This box's rails now; none on a box without RDMA devices, as in the lab."""
+    found = devices(boot.root)
+    if not found or boot.facts is None:
+        return ()
+    return rails(found, boot.facts.interfaces, subnets(settings), names_of(hca(settings)))
+
+
+def all_rails(boot: Boot) -> dict[str, tuple[Rail, ...]]:
+    """lan -> rails of every box, as far as published interfaces tell."""
+    assert boot.facts is not None
+    mine = {boot.lan: boot.facts.interfaces}
+    theirs = {lan: view.about.interfaces for lan, view in meet.fit(boot).items()}
+    return {lan: peers.rails_of(interfaces) for lan, interfaces in {**mine, **theirs}.items()}
+
+
+def cabling(boot: Boot, settings: Settings, head: str) -> tuple[Layout | None, tuple[Row, ...], tuple[Refusal, ...]]:
+    """(layout, rows, refusals). Wrong cabling refuses where a loop was asked for; found by itself it is a row, and the
+    engine's own traffic goes over the LAN.
+    """
+    seen = all_rails(boot)
+    rows = peers.compare(seen)
+    wanted = settings.text("TOPOLOGY") if boot.topology == "switch" else boot.topology
+    if not any(seen.values()) and wanted in ("auto", "switch"):
+        return None, (), ()
+    found = layout(seen, wanted, head)
+    if isinstance(found, Layout):
+        return found, rows, ()
+    return None, (*peers.cabling(found), *rows), found if wanted != "auto" else ()
+
+
+def fabric_nccl(boot: Boot, settings: Settings, ifname: str) -> Mapping[str, str]:
+    """NCCL's environment as the fabric asks for it; empty without rails. What somebody set by hand lies above it."""
+    mine = box_rails(boot, settings)
+    if not mine:
+        return {}
+    chosen = dict(nccl_environment(mine, ifname))
+    plan = boot.group_plan
+    if plan is not None and plan.topology != "switch":
+        seen = {**all_rails(boot), boot.lan: mine}
+        found = layout(seen, plan.topology, boot.elected.head if boot.elected else None)
+        if isinstance(found, Layout):
+            chosen.pop("NCCL_IB_GID_INDEX", None)  # each cable is a subnet: the index may differ per device
+            chosen |= nccl_block(found, seen, boot.lan)
+    return chosen
+
+
+def wanted(boot: Boot, settings: Settings) -> Wanted:
+    """What preflight compares this box with."""
+    return Wanted(
+        boxes=boot.tp,
+        kv_bytes=int(settings["KV_CACHE_MEMORY"] or 0),
+        weight_bytes=weight_bytes(),
+        loop=boot.topology in ("ring", "triangle"),
+        subnets=subnets(settings),
+        devices=hca(settings),
+        gid_index=settings.text("NCCL_IB_GID_INDEX"),
+        cpu=settings.text("ENGINE_PROFILE") == "lab-cpu",
+        lan_netdev=boot.ifname,
+        model=settings.text("MODEL_DIR"),
+        drafter=settings.text("DFLASH_MODEL"),
+        cache=settings.text("CACHE_ROOT"),
+        logs=settings.text("LOG_DIR"),
+    )
+
+
+def weight_bytes() -> int:
+    """Size of the whole checkpoint, from model.toml."""
+    import model
+
+    return model.disk(model.load())
+
+
+def in_rank_order(boot: Boot, found: Layout) -> None:
+    """On a loop the ranks follow the cables; the head stays rank 0."""
+    assert boot.elected is not None
+    if found.neighbours is not None:
+        boot.elected = replace(boot.elected, order=found.order)

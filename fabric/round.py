@@ -1,0 +1,159 @@
+"""One round of the fabric check as the kit sees it: start a worker, read its events, end it whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+WORKER = Path(__file__).with_name("worker.py")
+RUN_S = 60.0  # longest stay in one collective
+SILENT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one rank is told. `host`, `port`: the head's engine address and the generation's check port.
+
+    expected_gbps  0 where nothing is expected; below 80 % of it the neighbour pairs are measured too
+    facts          name -> text of what must be equal on all boxes
+    """
+
+    rank: int
+    world: int
+    host: str
+    port: int
+    backend: str
+    bytes: int
+    facts: Mapping[str, str]
+    expected_gbps: float = 0.0
+    meet_s: float = 120.0
+    run_s: float = RUN_S
+    silent_s: float = SILENT_S
+    probe_s: float = 2.0
+    device: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a round ended, by ranks.
+
+    phase    the last one reached; `missing` did not arrive; `blamed` rank -> why; `error` of this box
+    """
+
+    phase: str = "started"
+    missing: tuple[int, ...] = ()
+    blamed: Mapping[int, str] = field(default_factory=dict)
+    error: str = ""
+    gbps: float = 0.0
+    seconds: float = 0.0
+    latency_us: Mapping[str, float] = field(default_factory=dict)
+    edges: Mapping[str, float] = field(default_factory=dict)
+    speeds: tuple[float, ...] = ()
+    transport: str = ""
+    facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """All ranks measured."""
+        return self.gbps > 0
+
+
+async def run_round(
+    python: str,
+    job: Job,
+    environment: Mapping[str, str],
+    deadline_s: float,
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> Outcome:
+    """Run this box's worker. Its process group is gone when this returns, also when the caller is cancelled."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            python,
+            str(WORKER),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=dict(environment),
+            start_new_session=True,
+            limit=1 << 22,
+        )
+    except OSError as error:
+        return Outcome(error=f"{python} cannot be started: {error.strerror}")
+    events: list[dict[str, Any]] = []
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(job.__dict__ | {"facts": dict(job.facts)}).encode() + b"\n")
+        process.stdin.close()
+        async with asyncio.timeout(deadline_s):
+            async for line in process.stdout:
+                event = parse(line)
+                events.append(event)
+                if event.get("event") == "phase":
+                    on_phase(str(event.get("phase")))
+            status = await process.wait()
+        if status < 0:
+            events.append({"event": "error", "text": f"the check's worker was ended by signal {-status}"})
+    except TimeoutError:
+        last = next((one.get("phase") for one in reversed(events) if one.get("event") == "phase"), "started")
+        events.append({"event": "error", "text": f"ended after {deadline_s:g} s; last phase: {last}"})
+    except (BrokenPipeError, ConnectionResetError):
+        events.append({"event": "error", "text": "the check's worker ended before it read its job"})
+    finally:
+        await _end(process)
+    return outcome(events)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await asyncio.shield(process.wait())
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """An event, or an empty one for a line that is none (a library's own print)."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def outcome(events: Sequence[Mapping[str, Any]]) -> Outcome:
+    """The outcome that a worker's events tell. Pure."""
+    phase, error = "started", ""
+    missing: tuple[int, ...] = ()
+    blamed: dict[int, str] = {}
+    result: Mapping[str, Any] = {}
+    for event in events:
+        match event.get("event"):
+            case "phase":
+                phase = str(event["phase"])
+            case "missing":
+                missing = tuple(int(rank) for rank in event["ranks"])
+            case "blame":
+                blamed[int(event["rank"])] = str(event["why"])
+            case "error":
+                error = error or str(event["text"])
+            case "result":
+                result = event
+    return Outcome(
+        phase=phase,
+        missing=missing,
+        blamed=blamed,
+        error=error,
+        gbps=float(result.get("gbps", 0.0)),
+        seconds=float(result.get("seconds", 0.0)),
+        latency_us=dict(result.get("latency_us", {})),
+        edges=dict(result.get("edges", {})),
+        speeds=tuple(result.get("speeds", ())),
+        transport=str(result.get("transport", "")),
+        facts={int(rank): facts for rank, facts in result.get("facts", {}).items()},
+    )

@@ -1,0 +1,125 @@
+"""Rows about kernel, desktop, GPUs and disks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from core.row import Row
+from core.units import show_size
+from preflight.checks.scene import GIB, Scene, row
+
+# Kernel release prefix -> (what it does, what to boot instead). Reported.
+BAD_KERNELS: Mapping[str, tuple[str, str]] = {
+    "7.0.0-1019-nvidia": ("memory registration fails with ENOMEM", "6.17.0-1032-nvidia"),
+}
+NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
+SNAPSHOT = 100 * GIB  # one rank's first weight snapshot at TP=2 (91.9 GiB of allocations a rank are reported at TP=4)
+HOT = 88  # degrees Celsius
+
+
+def kernel(scene: Scene) -> Iterator[Row]:
+    """Kernels that are known to fail."""
+    release = scene.survey.box.kernel
+    for bad, (what, instead) in BAD_KERNELS.items():
+        if release.startswith(bad):
+            cure = f"Boot {instead} (GRUB, Advanced options) and hold it: sudo apt-mark hold linux-image-{instead}."
+            yield row("FAIL", f"{release}: {what}", f"another kernel, e.g. {instead}", cure)
+    yield row("info", f"kernel {release or 'unknown'}")
+
+
+def desktop(scene: Scene) -> Iterator[Row]:
+    """A desktop session takes memory and GPU time from the model."""
+    for unit in scene.survey.host.desktops[:1]:
+        cure = "sudo systemctl set-default multi-user.target && sudo systemctl isolate multi-user.target"
+        yield row("WARN", f"{unit} runs a desktop", "a headless box", cure)
+
+
+def gpu(scene: Scene) -> Iterator[Row]:
+    """One GPU that NVML sees, not held back."""
+    found = scene.survey.gpus
+    if scene.wanted.cpu:
+        return
+    if not found:
+        seen = "no NVML here" if found is None else "NVML counts no GPU"
+        cure = "nvidia-smi on the host; if it works there: sudo nvidia-ctk runtime configure --runtime=docker, restart."
+        yield row("FAIL", seen, "one GPU in every box", cure)
+    for one in found or ():
+        yield row("info", f"{one.name}, driver {one.driver}, {one.temperature} C")
+
+
+def clocks(scene: Scene) -> Iterator[Row]:
+    """Something holds the GPU's clock down, or it is hot."""
+    for one in scene.survey.gpus or ():
+        if one.limits:
+            cure = "Check the power supply (the box's own 240 W one) and the airflow; unplug for a minute if it stays."
+            seen = f"{', '.join(one.limits)}; {one.clock} of {one.max_clock} MHz, {one.temperature} C"
+            yield row("WARN", seen, "no clock limit", cure)
+        elif one.temperature >= HOT:
+            yield row("WARN", f"{one.temperature} C", f"below {HOT} C", "Give the box air.")
+
+
+def other_users(scene: Scene) -> Iterator[Row]:
+    """Other processes on the GPU take memory that the plan counts on."""
+    for one in scene.survey.gpus or ():
+        if one.processes:
+            names = ", ".join(f"{name} (pid {pid})" for pid, name in one.processes[:5])
+            yield row("WARN", f"{names} on the GPU", "nobody else", "End it: docker ps, nvidia-smi.")
+
+
+def file_systems(scene: Scene) -> Iterator[Row]:
+    """The checkpoint and the caches on a network file system."""
+    wanted = scene.wanted
+    for what, path in (("model", wanted.model), ("cache", wanted.cache), ("logs", wanted.logs)):
+        mount = scene.survey.host.mount_of(path) if path else None
+        if mount is not None and mount.kind in NETWORK_FILE_SYSTEMS:
+            seen = f"the {what} folder {path} is on {mount.kind} ({mount.source})"
+            yield row("WARN", seen, "a local disk", "Copy it to this box's own disk.")
+    mount = scene.survey.host.mount_of(wanted.cache) if wanted.cache else None
+    if mount is not None and mount.read_only:
+        seen = f"the cache folder {wanted.cache} is mounted read-only"
+        yield row("FAIL", seen, "a folder that can be written", "Mount it without :ro.")
+
+
+def disk(scene: Scene) -> Iterator[Row]:
+    """The first boot writes a weight snapshot of every rank to the cache."""
+    space = scene.survey.box.disks.get(scene.wanted.cache)
+    if space is not None and space[1] < SNAPSHOT and not scene.wanted.cpu:
+        seen = f"{show_size(space[1])} free for {scene.wanted.cache}"
+        cure = "Make room, or set CACHE_HOME in compose/.env to a larger disk; without it every boot loads slowly."
+        yield row("WARN", seen, f"{show_size(SNAPSHOT)} for the first weight snapshot", cure)
+
+
+def model_files(scene: Scene) -> Iterator[Row]:
+    """Every shard that the checkpoint's index names is there and not empty."""
+    for what, path in (("checkpoint", scene.wanted.model), ("drafter", scene.wanted.drafter)):
+        folder = Path(path) if path else None
+        if folder is None or not folder.is_dir():
+            continue  # a missing folder is refused in stage 3
+        missing = _missing(folder)
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            cure = f"Download again into {folder}: hf download resumes what is incomplete."
+            yield row(
+                "FAIL", f"{what}: {', '.join(missing[:3])}{more} missing or empty", "all files of the index", cure
+            )
+
+
+def _missing(folder: Path) -> list[str]:
+    try:
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        names = sorted({str(name) for name in index["weight_map"].values()})
+    except FileNotFoundError:
+        return [] if any(folder.glob("*.safetensors")) else ["*.safetensors"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ["a readable model.safetensors.index.json"]
+    found = []
+    for name in names:
+        try:
+            whole = (folder / name).stat().st_size > 0
+        except (OSError, ValueError):
+            whole = False
+        if not whole:
+            found.append(name)
+    return found

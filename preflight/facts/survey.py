@@ -1,0 +1,78 @@
+"""Everything preflight and doctor look at, in one value: the box, its RDMA devices, the host, the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from preflight.facts.gather import LIVE, gather
+from preflight.facts.gpu import Gpu, gpus
+from preflight.facts.host import HostFacts, host
+from preflight.facts.rdma import RdmaDevice, devices, read
+from preflight.facts.recorded import recorded
+from preflight.facts.types import BoxFacts
+
+# Where an address is written down so that it survives a reboot.
+NETWORK_FILES = (
+    "etc/netplan/*.yaml",
+    "etc/NetworkManager/system-connections/*",
+    "etc/systemd/network/*.network",
+    "etc/network/interfaces",
+    "etc/network/interfaces.d/*",
+)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One box as the checks see it.
+
+    configured  text of the files that give netdevs their addresses; None where none can be seen (in a container)
+    rates       (RDMA device, counter, its growth a second), those that grew
+    """
+
+    box: BoxFacts
+    devices: tuple[RdmaDevice, ...]
+    host: HostFacts
+    gpus: tuple[Gpu, ...] | None
+    configured: str | None
+    rates: tuple[tuple[str, str, float], ...] = ()
+
+
+def survey(root: Path = LIVE, disks: Sequence[str] = ("/",), environ: Mapping[str, str] | None = None) -> Survey:
+    """Look at the box whose file tree is `root`."""
+    kept = None if root == LIVE else recorded(root)
+    found = devices(root)
+    return Survey(
+        box=gather(root, disks),
+        devices=found,
+        host=host(root, environ),
+        gpus=gpus() if kept is None else kept.gpus,
+        configured=_configured(root),
+        rates=rates(kept.earlier, found, kept.seconds) if kept is not None else (),
+    )
+
+
+def rates(
+    earlier: Mapping[str, Mapping[str, int]], later: Sequence[RdmaDevice], seconds: float
+) -> tuple[tuple[str, str, float], ...]:
+    """Growth a second of every counter that grew between two looks."""
+    if not 0 < seconds < float("inf"):
+        return ()
+    return tuple(
+        (device.name, name, (value - before) / seconds)
+        for device in later
+        for name, value in device.counters
+        if (before := earlier.get(device.name, {}).get(name, value)) < value
+    )
+
+
+def _configured(root: Path) -> str | None:
+    texts = []
+    for pattern in NETWORK_FILES:
+        try:
+            texts += [read(path) for path in sorted(root.glob(pattern)) if path.is_file()]
+        except OSError:
+            continue
+    texts = [text for text in texts if text]
+    return "\n".join(texts) if texts else None
