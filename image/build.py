@@ -29,10 +29,10 @@ from image.inspection import inspect
 from launcher.paths import ROOT, cache
 
 GIB = 2**30
-# What goes into the image; tests, benches, the lab and the notes stay out.
+# What goes into the image: all rooms but tests and benches (the registry of knobs asks every room, the lab too).
 ROOMS = (
-    "client", "compose", "core", "docs", "entrypoint", "evidence", "experimental", "fabric", "gate", "group",
-    "image", "launcher", "preflight", "smoketest",
+    "client", "compose", "core", "docs", "entrypoint", "evidence", "experimental", "fabric", "fleet", "gate", "group",
+    "hosts", "image", "lab", "launcher", "preflight", "smoketest",
 )  # fmt: skip
 FILES = ("glm53", "pyproject.toml", "model.toml", "model.py", "LICENSE", "NOTICE", "KNOBS.md", "README.md")
 UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".env", "ext.yaml", "*.log", ".git*")

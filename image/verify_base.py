@@ -25,6 +25,7 @@ from image.report import as_dict
 
 TOOLKIT = Path("/usr/local/cuda")
 PLUGIN = Path(__file__).parent / "parsers" / "glm47_failclosed.py"
+KIT_PYTHON = Path("/opt/glm53/venv/bin/python")
 STRAYS = ("/etc/nccl.conf", "/root/.nccl.conf")
 # Asked in a Python of its own: importing vLLM is slow, noisy and may print whatever it likes.
 REGISTRY = f"""
@@ -67,6 +68,20 @@ def registry_rows(answer: subprocess.CompletedProcess[str]) -> Iterator[Row]:
     for name, found in json.loads(lines[-1].removeprefix("FOUND ")).items():
         level = "ok" if found else "FAIL"
         yield Row(name, level, found or "not registered", "registered")  # type: ignore[arg-type]
+
+
+def kit_rows(python: Path = KIT_PYTHON) -> Iterator[Row]:
+    """The kit itself: its own Python imports the boot and knows every knob."""
+    if not python.exists():
+        yield Row("kit", "info", f"no {python}", "in an image: the kit's own environment")
+        return
+    code = "from core.registry import registry; import entrypoint.run; print(len(registry()), 'knobs')"
+    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False, cwd=identity.KIT)
+    last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    if done.returncode:
+        yield Row("kit", "FAIL", last[:200], "imports in its own environment")
+    else:
+        yield Row("kit", "ok", done.stdout.strip(), "imports in its own environment")
 
 
 def cuda_rows(toolkit: Path, site: Path) -> Iterator[Row]:
@@ -123,7 +138,7 @@ def rows(site: Path, report: Report) -> tuple[Row, ...]:
     asked = subprocess.run(
         [sys.executable, "-c", REGISTRY], capture_output=True, text=True, check=False, timeout=300, cwd="/"
     )
-    found = (*patch_rows(report), *registry_rows(asked), *cuda_rows(TOOLKIT, site), *stray_rows(site))
+    found = (*patch_rows(report), *kit_rows(), *registry_rows(asked), *cuda_rows(TOOLKIT, site), *stray_rows(site))
     return warnings_first(found)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.refusal import Refusal
+from core.registry import ROOMS as REGISTERED
 from image import build, cuda_headers
 from image.bases import choose, load, releases
 from image.flashkda import artefact
@@ -98,6 +99,11 @@ def test_labels_say_what_was_verified() -> None:
         "org.glm53.patches.applied": "a c",
         "org.glm53.patches.fixed-upstream": "b",
     }
+
+
+def test_every_room_that_declares_knobs_goes_into_the_image() -> None:
+    """Else the kit inside does not start: the registry imports all of them."""
+    assert {room.split(".")[0] for room in REGISTERED} <= set(build.ROOMS)
 
 
 def test_too_little_disk(monkeypatch: pytest.MonkeyPatch) -> None:
