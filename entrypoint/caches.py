@@ -1,4 +1,4 @@
-"""The engine's caches on disk: what may not survive a boot is removed before the engine starts."""
+"""The engine's caches on disk: where they may lie, and what may not survive a boot."""
 
 from __future__ import annotations
 
@@ -8,6 +8,34 @@ from pathlib import Path
 from core.plan import Command
 from core.refusal import Refusal
 from entrypoint.serve.environment import AUTOTUNE_DIR
+
+
+NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "beegfs", "fuse.sshfs", "fuse.ceph"}
+)
+
+
+def filesystem(path: Path, mounts: str) -> str:
+    """Type of the file system that holds `path`, from the text of /proc/mounts; "" when no line fits."""
+    best, found = -1, ""
+    for line in mounts.splitlines():
+        words = line.split()
+        if len(words) < 3:
+            continue
+        point = Path(words[1].replace("\\040", " "))
+        if (point == path or point in path.parents) and len(point.parts) >= best:
+            best, found = len(point.parts), words[2]
+    return found
+
+
+def network_refusal(path: Path, mounts: str) -> Refusal | None:
+    """Compiled kernels on a network file system: two boxes would write one cache, and locks do not hold there."""
+    kind = filesystem(path, mounts)
+    if kind not in NETWORK:
+        return None
+    return Refusal(
+        "CACHE_ROOT", f"{path} on {kind}", "a disk of this box", "Set CACHE_HOME to a folder on a local disk."
+    )
 
 
 def forget_autotune(command: Command) -> bool:

@@ -22,7 +22,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-PHASES = ("import", "meet", "load", "warm", "serve")
+# Printed at each phase, in the words that vLLM uses.
+PHASES = {
+    "import": "Importing",
+    "meet": "Initializing distributed environment",
+    "load": "Loading weights",
+    "warm": "Warming up",
+    "serve": "Application startup complete",
+}
 LOAD_S, WARM_S, SLOW_S = 0.6, 0.4, 10.0
 STEP_TIMEOUT_S = 1800  # as vLLM: nothing here times out by itself
 
@@ -45,7 +52,7 @@ def options(argv: list[str]) -> argparse.Namespace:
 
 def enter(phase: str, rank: int, model: Path) -> None:
     """Print where we are, and do what the fault file says."""
-    print(f"stand-in engine: rank {rank}: {phase}", flush=True)
+    print(f"stand-in engine: rank {rank}: {PHASES[phase]}", flush=True)
     file = model / "fault.json"
     try:
         fault: dict[str, Any] = json.loads(file.read_text())

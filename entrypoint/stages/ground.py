@@ -13,6 +13,7 @@ from core.refusal import Refusal, Refusals
 from core.settings import Settings
 from core.units import show_seconds
 from entrypoint.boot import Boot
+from entrypoint.caches import network_refusal
 from entrypoint.serve import box_paths, engine_command, planned_speculation
 from entrypoint.stages.compose import trial_plan
 
@@ -36,6 +37,9 @@ def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
             yield from _checkpoint("DFLASH_MODEL", Path(settings.text("DFLASH_MODEL")), "The drafter")
     for name in ("LOG_DIR", "CACHE_ROOT", "STATE_DIR"):
         yield from _writable(name, Path(settings.text(name)))
+    mounted = network_refusal(Path(settings.text("CACHE_ROOT")).resolve(), (boot.root / "proc/mounts").read_text())
+    if mounted is not None:
+        yield mounted
     yield from _python(settings.text("ENGINE_PYTHON"))
     yield from _key_file(settings.text("API_KEY_FILE"))
 

@@ -24,7 +24,7 @@ PHASES: tuple[Phase, ...] = (
     _phase(
         "loading weights", r"loading (safetensors|weights)|model loading|shards:", "disk reads (iostat), page cache"
     ),
-    _phase("warming up", r"warm.?up|profil|KV cache size|available KV", "GPU power and stacks.txt of every rank"),
+    _phase("warming up", r"warm(ing)?.?up|profil|KV cache size|available KV", "GPU power and stacks.txt of every rank"),
     _phase("compiling", r"torch\.compile|compil|inductor|jit|ninja", "MAX_JOBS, free memory, /cache"),
     _phase("autotuning", r"autotun", "AUTOTUNE_CACHE=fresh; all ranks must tune together"),
     _phase("capturing graphs", r"captur", "GPU power; CUDA_GRAPHS=0 as a trial"),

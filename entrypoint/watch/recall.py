@@ -50,7 +50,16 @@ def kit_starts(boot: Boot) -> None:
 def engine_is_up(boot: Boot) -> None:
     """Before the engine is executed: what the next start of the kit may find."""
     _, driver, _ = boot.need()
-    _keep(driver.store, serving=1)
+    record = driver.own.record
+    seat = record.seat(boot.lan) if record is not None else None
+    if record is None or seat is None:
+        return
+    rank, before = f"{seat.rank}/{len(record.seats)}", driver.store.text("rank")
+    if before and before != rank:
+        log(
+            "launch", f"this box is rank {rank} now, it was {before}: its weight snapshots and per-rank caches are cold"
+        )
+    _keep(driver.store, serving=1, rank=rank)
 
 
 def clean_stop(boot: Boot) -> None:

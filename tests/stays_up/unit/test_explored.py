@@ -21,13 +21,13 @@ def explore(size: int, faults: int) -> int:
     return states
 
 
-@pytest.mark.parametrize(("size", "faults"), [(2, 1), (2, 2), (3, 0)])
+@pytest.mark.parametrize(("size", "faults"), [(2, 1), (2, 2), (3, 1), (4, 0)])
 def test_no_order_of_faults_breaks_a_rule_or_keeps_the_group_from_serving(size: int, faults: int) -> None:
-    assert explore(size, faults) > 500
+    assert explore(size, faults) > 100
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("size", "faults"), [(2, 4), (3, 1), (4, 0)])
+@pytest.mark.parametrize(("size", "faults"), [(2, 4), (3, 2), (4, 1)])
 def test_with_more_faults_and_members(size: int, faults: int) -> None:
     assert explore(size, faults) > 1000
 
