@@ -9,7 +9,6 @@ from core.plan import Command
 from core.refusal import Refusal
 from entrypoint.serve.environment import AUTOTUNE_DIR
 
-
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "beegfs", "fuse.sshfs", "fuse.ceph"}
 )
