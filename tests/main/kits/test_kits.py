@@ -118,7 +118,7 @@ def test_a_refusal_is_a_state_until_it_is_cured(tmp_path: Path) -> None:
         made[0].start()
         made[1].start(TP="four")
         until(lambda: made[1].status().get("refusals", []) != [], made)
-        until(lambda: "TP: seen 'four'" in made[0].status()["sentence"], made)  # the others see why
+        until(lambda: "TP: seen 'four'" in made[0].status().get("sentence", ""), made)  # the others see why
         assert not made[0].status()["refusals"]
         assert made[1].end() == 0
         made[1].start(TP="4")

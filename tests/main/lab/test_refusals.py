@@ -28,7 +28,8 @@ LOCAL = {
     "broken json": ({"LIMIT_MM": "{"}, r"LIMIT_MM: seen '\{'; expected a JSON object"),
     "missing model": ({"MODEL_DIR": "/nowhere/model"}, r"/nowhere/model"),
 }
-LOCAL_S = 2.0
+# A wait that cannot end is a failure; how long it takes is measured by bench/refusals.py, on a quiet machine.
+LOCAL_S = 20.0
 
 # Boxes, knobs, and what every box must say: the box and the setting.
 GROUP = {
@@ -45,7 +46,7 @@ GROUP = {
     "two TPs": (2, {"box1.TP": "2", "box2.TP": "3"}, r"TP.*2.*3|TP.*3.*2"),
     "two plans": (2, {"box1.MAX_MODEL_LEN": "512", "box2.MAX_MODEL_LEN": "768"}, r"MAX_MODEL_LEN.*(512|768)"),
 }
-GROUP_S = 2.0
+GROUP_S = 20.0
 
 
 @pytest.fixture(scope="module")

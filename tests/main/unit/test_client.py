@@ -145,7 +145,7 @@ def test_queue_and_service_are_apart() -> None:
     assert second.timing.queue_s >= first.timing.total_s * 0.9
     assert first.timing.ttft_s is not None
     assert second.timing.ttft_s is not None
-    assert second.timing.ttft_s < 0.1
+    assert second.timing.ttft_s < second.timing.queue_s
 
 
 def test_rate_leaves_out_what_the_first_event_brought() -> None:
