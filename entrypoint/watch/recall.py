@@ -74,6 +74,10 @@ async def generation_ended(boot: Boot, reason: str, died: bool, served_s: float)
     store, cause = driver.store, limits.cause(reason, died, served_s > 0)
     if not cause:
         return
+    gone = _gone(boot)
+    if died and gone:
+        log("watch", f"not counted: {gone} went away, and an engine does not outlive its peers")
+        return
     key = f"tries_{cause}"
     cap, reset = settings.integer("RETRIES"), settings.number("RETRY_RESET_S")
     again = limits.another(store.count(key), cap, served_s, reset)
@@ -89,6 +93,19 @@ async def generation_ended(boot: Boot, reason: str, died: bool, served_s: float)
         with suppress(TimeoutError):
             async with asyncio.timeout(again.pause_s):
                 await boot.leave.wait()
+
+
+def _gone(boot: Boot) -> str:
+    """A box of this generation whose kit is gone or new, or that was told to end; "" when all are the same."""
+    _, driver, members = boot.need()
+    record, sights = driver.own.record, members.sights()
+    for seat in record.seats if record is not None else ():
+        sight = sights.get(seat.lan)
+        if seat.lan == boot.lan or sight is None or sight.view is None:
+            continue
+        if sight.refused_began > sight.began or sight.view.instance != seat.instance or sight.view.state == "leaving":
+            return seat.lan
+    return ""
 
 
 def _capped(boot: Boot, what: str, count: int, reason: str) -> Refusal:
