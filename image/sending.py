@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from core.refusal import Refusal
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 
@@ -31,7 +34,7 @@ def load_command(host: str) -> tuple[str, ...]:
 def id_command(reference: str, host: str | None = None) -> tuple[str, ...]:
     """Asks for the image's id, here or over there."""
     words = ("docker", "image", "inspect", "--format", "{{.Id}}", reference)
-    return words if host is None else (*SSH, host, " ".join(f"'{word}'" for word in words))
+    return words if host is None else (*SSH, host, shlex.join(words))
 
 
 def image_id(reference: str, host: str | None = None) -> tuple[str, str]:
@@ -42,7 +45,13 @@ def image_id(reference: str, host: str | None = None) -> tuple[str, str]:
 
 
 def send(reference: str, hosts: Sequence[str], say: Callable[[str], None]) -> list[Sent]:
-    """Copy the image to each host that has another id, one host after another (they share this host's uplink)."""
+    """Copy the image to each host that has another id, one host after another (they share this host's uplink).
+
+    Raises Refusal for a name that ssh would read as an option.
+    """
+    for host in hosts:
+        if not host or host.startswith("-"):
+            raise Refusal("HOST", repr(host), "a host name, or user@host", "./glm53 image send box2")
     mine, complaint = image_id(reference)
     if not mine:
         return [Sent(host, "failed", f"no such image here: {complaint}") for host in hosts]

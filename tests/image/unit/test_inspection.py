@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.refusal import Refusal
 from image import manifest, sending
 from image.inspection import differing
 from image.patching import Addition, Edit, Patch, Tree, Variant, changes, check, write
@@ -180,3 +181,8 @@ def test_without_the_image_nothing_is_sent(boxes: Path) -> None:
     (result,) = sending.send("glm53:local", ["one"], lambda line: None)
     assert result.state == "failed"
     assert "no such image here" in result.detail
+
+
+def test_a_host_is_never_an_option_of_ssh(boxes: Path) -> None:
+    with pytest.raises(Refusal, match="a host name"):
+        sending.send("glm53:local", ["-oProxyCommand=touch x"], lambda line: None)
