@@ -12,7 +12,7 @@ from lab.processes import wait_until
 from lab.providers import process
 from lab.state import Box, Lab
 
-READY_S = 240.0
+READY_S = 480.0
 
 
 @dataclass

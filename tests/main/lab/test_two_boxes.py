@@ -15,7 +15,7 @@ from lab.providers import process
 from lab.state import Lab
 from tests.main.lab.clusters import Answer, a_lab, ask_meanwhile, serves, serves_again
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 NAME = "test-two"
 
 
@@ -34,7 +34,7 @@ def lab(engine: None, shared_memory: set[Path]) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def early(lab: Lab) -> Answer:
     """A question asked while nothing serves yet."""
-    return ask_meanwhile(lab, lab.boxes[1], 240)
+    return ask_meanwhile(lab, lab.boxes[1], 480)
 
 
 def head_and_worker(lab: Lab) -> tuple[str, str]:
