@@ -25,6 +25,8 @@ from group.driver import GenerationOver
 GOODBYE_S = 1.5  # how long a leaving or refusing box stays visible, so that the others see why
 REAP_S = 1.0
 PLANNED = ("told to end", "refuses")  # in the reason of an end that breaks nothing
+STUCK = ("wedged", "stood still", "no token", "no step")
+STUCK_STOP_S = 5.0
 EXIT_REFUSED = 2
 
 
@@ -110,7 +112,7 @@ async def _clear(boot: Boot) -> None:
     boot.proved, boot.selftest, boot.engine_ready = False, "pending", False
     boot.selftest_lines.clear()
     died = boot.engine_exit is not None
-    await stop_engine(boot)
+    await stop_engine(boot, hurry=any(words in reason for words in STUCK))
     if boot.leave.is_set():
         driver.leaving = True
     else:
@@ -121,12 +123,16 @@ async def _clear(boot: Boot) -> None:
     driver.poke()
 
 
-async def stop_engine(boot: Boot) -> None:
-    """TERM, KILL after ENGINE_STOP_S, and confirmed gone, told in one line. Repeats while a process hangs."""
+async def stop_engine(boot: Boot, hurry: bool = False) -> None:
+    """TERM, KILL after ENGINE_STOP_S, and confirmed gone, told in one line. Repeats while a process hangs.
+
+    `hurry`: an engine that does not move does not end in good order either: KILL after STUCK_STOP_S.
+    """
     settings, _, _ = boot.need()
+    longest = settings.number("ENGINE_STOP_S")
     engine = boot.engine
     while engine is not None:
-        stopped = await engine.stop(settings.number("ENGINE_STOP_S"))
+        stopped = await engine.stop(min(longest, STUCK_STOP_S) if hurry else longest)
         boot.last_tail = tuple(engine.tail(50))
         log(
             "stop",

@@ -61,6 +61,11 @@ def look(known: Known, seen: Seen, limits: Limits) -> tuple[Known, Due, str]:
     moved = counters.moved if counters is not None else known.moved
     running = counters.running + counters.waiting if counters is not None else known.running
     alive = seen.answered or bool(seen.compiling) or moved != known.moved
+    if counters is None and seen.asked_at is None and not alive:
+        # Missed probes are no evidence: that time does not count. A question of our own will tell.
+        shifted = known.since + max(0.0, seen.now - max(known.last, known.since))
+        known = replace(known, since=shifted, last=seen.now)
+        return known, "canary" if seen.now - known.idle_since >= limits.idle_s else "", ""
     busy = running > 0 or seen.asked_at is not None
     if alive or not busy:
         # The stretch begins anew; a canary under way is work since it was sent.

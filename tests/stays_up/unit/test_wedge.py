@@ -44,9 +44,18 @@ def test_metrics_that_do_not_answer_prove_nothing_while_nothing_runs() -> None:
     assert watch(*[Seen(now, None, asked_at=None) for now in range(25)])[1] == ""
 
 
-def test_requests_that_ran_when_metrics_fell_silent_still_count() -> None:
+def test_metrics_that_fall_silent_under_load_ask_for_a_token_before_anything_ends() -> None:
     first = Seen(0, Counters(running=1))
-    assert "1 requests" in watch(first, *[Seen(now, None) for now in range(1, 70)])[1]
+    due, wedged = watch(first, *[Seen(now, None) for now in range(1, 300)])
+    assert wedged == ""
+    assert due.index("canary") == 30
+    asked = [Seen(now, None, asked_at=30 if now >= 30 else None) for now in range(1, 300)]
+    assert "wedged" in watch(first, *asked)[1]
+
+
+def test_a_probe_missed_now_and_then_hides_no_wedge() -> None:
+    looks = [Seen(now, None if now % 3 == 0 else Counters(running=1, generated=9)) for now in range(200)]
+    assert "wedged" in watch(*looks)[1]
 
 
 def test_one_look_after_a_long_gap_ends_nothing() -> None:
