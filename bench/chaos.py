@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import machine
 from core.refusal import Refusal
 from lab import cluster, processes, state, vllm, watch
 from lab.providers import process
@@ -250,6 +251,29 @@ def summary(rows: list[dict[str, Any]]) -> str:
     )
 
 
+def table(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What was done and how long it took, by fault: seconds of recovery, and of it beyond the engine's own start."""
+    by_fault: dict[str, Any] = {}
+    for name in sorted(FAULTS):
+        good = [row for row in rows if row["fault"] == name and row["ok"] and row["engine_s"]]
+        took = [row["recovery_s"] for row in good]
+        beyond = [row["recovery_s"] - row["engine_s"] for row in good]
+        by_fault[name] = {
+            "done": len([row for row in rows if row["fault"] == name]),
+            "recovery": [round(statistics.median(took), 1), round(max(took), 1)] if took else [],
+            "beyond the engine": [round(statistics.median(beyond), 1), round(max(beyond), 1)] if beyond else [],
+        }
+    return {
+        "engine": rows[0]["engine"],
+        "boxes": rows[0]["boxes"],
+        "seed": rows[0]["seed"],
+        "faults": len(rows),
+        "survived": len([row for row in rows if row["ok"]]),
+        "said": summary(rows),
+        "median and worst, seconds": by_fault,
+    }
+
+
 def main() -> int:
     """Exit status 1 when a fault was not survived."""
     parser = argparse.ArgumentParser(prog="bench.chaos", description="Faults against a lab.")
@@ -259,7 +283,11 @@ def main() -> int:
     parser.add_argument("--engine", choices=sorted(READY_S), default="stand-in")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--only", type=int, default=None)
+    parser.add_argument("--report", type=Path, nargs="+", help="write bench/results/chaos.json from these files")
     chosen = parser.parse_args()
+    if chosen.report:
+        machine.write("chaos", {"runs": [table(list(done(file).values())) for file in chosen.report]})
+        return 0
     out = chosen.out or ROOT / f".lab/chaos-{chosen.engine}-{chosen.boxes}-{chosen.seed}.jsonl"
     out.parent.mkdir(exist_ok=True)
     rows = run(chosen.boxes, chosen.faults, chosen.seed, chosen.engine, out, chosen.only)

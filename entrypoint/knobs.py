@@ -131,6 +131,7 @@ KNOBS: tuple[Knob, ...] = (
         "5",
         "So many ends by the same cause in a row, then this box stays down and says what to look at.",
         measured="reported: 35 restarts leaked memory until ssh died",
+        check=lambda text: None if int(text) >= 1 else "at least 1",
         scope="box",
     ),
     Knob(

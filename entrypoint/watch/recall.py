@@ -30,7 +30,7 @@ def kit_starts(boot: Boot) -> None:
     """At the start of the kit: was this box switched off under a running engine?"""
     _, driver, _ = boot.need()
     store, now = driver.store, boot.facts.boot_id if boot.facts else ""
-    times = tuple(float(text) for text in store.text("reboots").split())
+    times = tuple(float(text) for text in store.text("reboots").split() if text.isdecimal())
     reboot = limits.rebooted(store.text("boot_id"), now, bool(store.count("serving")), times, time.time())
     _keep(store, boot_id=now, serving=0, reboots=" ".join(f"{at:.0f}" for at in reboot.times))
     if reboot.happened:
