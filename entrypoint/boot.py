@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from entrypoint.door import Door
+    from entrypoint.sizing.geometry import Pool
     from entrypoint.supervise import Engine
     from preflight.facts import BoxFacts
 
@@ -69,6 +70,7 @@ class Boot:
     netdevs: dict[str, tuple[str, str]] = field(default_factory=dict)
     memory: tuple[int, int] = (0, 0)
     rows: tuple[Row, ...] = ()
+    pool: Pool | None = None
     engine: Engine | None = None
     engine_port: int = 0
     engine_ready: bool = False

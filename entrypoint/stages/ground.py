@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from core.units import show_seconds
 from entrypoint.boot import Boot
 from entrypoint.caches import network_refusal
 from entrypoint.serve import box_paths, engine_command, planned_speculation
+from entrypoint.sizing.padding import unpadded
 from entrypoint.stages.compose import trial_plan
 
 
@@ -27,6 +29,7 @@ def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
     """Everything that is wrong on this box alone."""
     yield from stock(settings)
     yield from _checkpoint("MODEL_DIR", Path(settings.text("MODEL_DIR")), "The checkpoint")
+    yield from _divides(Path(settings.text("MODEL_DIR")), settings.text("TP"))
     plan = trial_plan(boot, settings)
     try:
         engine_command(plan, BoxPlan(0, boot.tp, "", "", "", "", 1, 1, paths=box_paths(settings)), {})
@@ -60,6 +63,18 @@ def _checkpoint(name: str, path: Path, what: str) -> Iterator[Refusal]:
     if name == "DFLASH_MODEL":
         cure += " SPEC_METHOD=mtp or none serves without it."
     yield Refusal(name, seen, f"a folder with the model's files on {os.uname().nodename}", cure)
+
+
+def _divides(path: Path, tp: str) -> Iterator[Refusal]:
+    """A checkpoint whose heads do not split over the ranks is refused before minutes of loading."""
+    try:
+        config = json.loads((path / "config.json").read_text())
+    except (OSError, ValueError):
+        return  # a missing one is named by _checkpoint; an unreadable one by vLLM
+    told = isinstance(config, dict) and "num_attention_heads" in {**config, **(config.get("text_config") or {})}
+    refusal = unpadded(config, tp, path) if told else None
+    if refusal is not None:
+        yield refusal
 
 
 def _writable(name: str, path: Path) -> Iterator[Refusal]:

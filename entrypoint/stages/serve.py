@@ -10,11 +10,13 @@ from pathlib import Path
 from core.log import log
 from core.plan import Command
 from core.refusal import Refusal, Refusals
+from core.row import warnings_first
 from core.settings import Settings
 from core.units import show_seconds
 from entrypoint.boot import Boot
 from entrypoint.caches import forget_autotune
 from entrypoint.serve import engine_command
+from entrypoint.sizing.rows import with_engine_line
 from entrypoint.stages import compose
 from entrypoint.supervise import Engine, log_path
 from entrypoint.watch import recall
@@ -68,6 +70,7 @@ async def launch(boot: Boot) -> None:
     boot.engine = Engine(
         todo,
         log_path(settings.text("LOG_DIR"), settings.text("ROLE")),
+        lambda line: _compare_pool(boot, line),
         box=boot.lan,
         incarnation=f"{own.instance}.{own.n}",
         log_max_bytes=settings.integer("LOG_MAX_BYTES"),
@@ -80,6 +83,14 @@ async def launch(boot: Boot) -> None:
         boot.board.step(f"vLLM runs as pid {boot.engine.pid}")
     driver.poke()
     await driver.until(lambda: driver.own.together)
+
+
+def _compare_pool(boot: Boot, line: str) -> None:
+    """The engine's own `KV cache size` line beside the prediction, on the page and in the log."""
+    rows = with_engine_line(boot.rows, boot.pool, line)
+    if rows is not None:
+        boot.rows = warnings_first(rows)
+        log("launch", rows[-1].name, level=rows[-1].level, seen=rows[-1].seen, expected=rows[-1].expected)
 
 
 async def _started(boot: Boot, engine: Engine) -> bool:

@@ -82,6 +82,7 @@ async def size(boot: Boot) -> None:
     boot.netdevs = engine_addresses(interfaces, [part.strip() for part in subnets if part.strip()])
     boot.group_plan, boot.needed_bytes = plan, recall.needed(plan, sizing)
     boot.rows = warnings_first((*boot.rows, *sizing.rows))
+    boot.pool = sizing.pool
     boot.board.step(f"plan {plan.hash()}")
 
 
