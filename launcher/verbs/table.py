@@ -35,6 +35,11 @@ VERBS = (
         "docker compose logs; --stats shows one readable line per statistics update of the engine",
     ),
     Verb(
+        "doctor",
+        "launcher.verbs.doctor",
+        "What is wrong with this box and what to fix first; --json, --record TAR, --replay TAR",
+    ),
+    Verb(
         "knobs",
         "launcher.verbs.knobs",
         "Write KNOBS.md, .env.example and the compose environment from the knobs; check compares them",

@@ -64,7 +64,7 @@ def swap(scene: Scene) -> Iterator[Row]:
 def memlock(scene: Scene) -> Iterator[Row]:
     """RDMA registers memory under this limit."""
     limit = scene.survey.host.limits.get("memlock")
-    if limit is not None and limit >= 0 and not scene.wanted.cpu:
+    if limit is not None and limit >= 0 and scene.wanted.inside and not scene.wanted.cpu:
         cure = "ulimits: memlock: -1 in the compose file (the kit's has it); on a bare host: ulimit -l unlimited."
         yield row("WARN", f"memlock is limited to {show_size(limit)}", "unlimited", cure)
 
@@ -72,6 +72,6 @@ def memlock(scene: Scene) -> Iterator[Row]:
 def core_dumps(scene: Scene) -> Iterator[Row]:
     """A core dump of a 90 GiB process hangs the box."""
     limit = scene.survey.host.limits.get("core")
-    if limit and not scene.wanted.cpu:
+    if limit and scene.wanted.inside and not scene.wanted.cpu:
         size = "unlimited" if limit < 0 else show_size(limit)
         yield row("WARN", f"core dumps up to {size}", "0", "ulimits: core: 0 in the compose file (the kit's has it).")

@@ -22,6 +22,7 @@ class Wanted:
     subnets, devices FABRIC_SUBNETS or CLUSTER_SUBNET, and NCCL_IB_HCA, which narrow the rails
     gid_index        NCCL_IB_GID_INDEX as somebody set it; "" unset
     cpu              the lab's profile: no GPU and no fabric are expected
+    inside           looked at from inside the container: its limits are what the engine gets
     lan_netdev       the netdev of the lan address, "" unknown
     """
 
@@ -33,6 +34,7 @@ class Wanted:
     devices: tuple[str, ...] = ()
     gid_index: str = ""
     cpu: bool = False
+    inside: bool = True
     lan_netdev: str = ""
     model: str = ""
     drafter: str = ""

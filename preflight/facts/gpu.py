@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from preflight.facts.rdma import read
 
 # nvmlClocksEventReason*: bit -> name. Idle and application settings are no fault and left out.
 LIMITS: Mapping[int, str] = {
@@ -58,7 +61,7 @@ def gpus() -> tuple[Gpu, ...] | None:
     try:
         import pynvml  # here: loading it costs start-up time, and a bare host may be without it
     except ImportError:
-        return None
+        return _from_proc()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -68,6 +71,18 @@ def gpus() -> tuple[Gpu, ...] | None:
         return tuple(_gpu(pynvml, driver, index) for index in range(int(pynvml.nvmlDeviceGetCount())))
     finally:
         pynvml.nvmlShutdown()
+
+
+def _from_proc(root: Path = Path("/proc/driver/nvidia")) -> tuple[Gpu, ...] | None:
+    """What the driver's own files say, where Python has no NVML (a bare host); None without a driver."""
+    folders = sorted(root.glob("gpus/*"))
+    if not folders:
+        return None
+    words = read(root / "version").split("Kernel Module")[-1].split()
+    driver = next((word for word in words if word[:1].isdigit()), "")
+    lines = (line for folder in folders for line in read(folder / "information").splitlines())
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    return tuple(Gpu(name, driver, 0, 0, 0) for name in names)
 
 
 def _gpu(nvml: Any, driver: str, index: int) -> Gpu:
@@ -92,10 +107,6 @@ def _gpu(nvml: Any, driver: str, index: int) -> Gpu:
 
 
 def _name(pid: int) -> str:
-    from pathlib import Path
-
-    from preflight.facts.rdma import read
-
     return read(Path(f"/proc/{pid}/comm")) or "a process of another container"
 
 

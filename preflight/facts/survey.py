@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,17 +40,23 @@ class Survey:
     rates: tuple[tuple[str, str, float], ...] = ()
 
 
-def survey(root: Path = LIVE, disks: Sequence[str] = ("/",), environ: Mapping[str, str] | None = None) -> Survey:
-    """Look at the box whose file tree is `root`."""
+def survey(
+    root: Path = LIVE, disks: Sequence[str] = ("/",), environ: Mapping[str, str] | None = None, sample_s: float = 0.0
+) -> Survey:
+    """Look at the box whose file tree is `root`; with `sample_s`, twice at its counters."""
     kept = None if root == LIVE else recorded(root)
-    found = devices(root)
+    found, earlier, seconds = devices(root), kept.earlier if kept else {}, kept.seconds if kept else 0.0
+    if sample_s and found:
+        time.sleep(sample_s)
+        earlier, seconds = {device.name: dict(device.counters) for device in found}, sample_s
+        found = devices(root)
     return Survey(
         box=gather(root, disks),
         devices=found,
         host=host(root, environ),
         gpus=gpus() if kept is None else kept.gpus,
         configured=_configured(root),
-        rates=rates(kept.earlier, found, kept.seconds) if kept is not None else (),
+        rates=rates(earlier, found, seconds),
     )
 
 
