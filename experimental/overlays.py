@@ -46,7 +46,7 @@ CONTAINER = "/opt/glm53-overlays"
 PREFIX = "GLM53_OVERLAY_"
 PLACES = ("cpu", "h200", "gb10")
 # Mounted with every overlay: the plugin vLLM loads, and what it imports.
-COMMON = ("__init__.py", "plugin.py", "fit.py", "launch.py")
+COMMON = ("__init__.py", "plugin.py", "fit.py", "launch.py", "edit.py")
 DIST_INFO = "glm53_overlays.dist-info"
 
 

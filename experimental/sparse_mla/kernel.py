@@ -13,32 +13,66 @@ on T, H and topk only. The order of summation is fixed by them, so a repeat give
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
 
-WIDTH = 512
-LOG2E = 1.4426950408889634
-# Beyond this many programs a split brings nothing: two programs for each multiprocessor of an H200.
-PROGRAMS = 264
-# A split shorter than this spends more on its combine than it saves.
-SHORTEST_SPLIT = 64
+
+@triton.jit
+def _rows_at(kv_ptr, row, block_rows, block_stride, D: tl.constexpr, STRIDED: tl.constexpr):
+    """Pointers [ROWS] to the rows' first elements; an absent row points at row 0 and is masked by its reader."""
+    safe = tl.where(row >= 0, row, 0).to(tl.int64)
+    if STRIDED:
+        offset = (safe // block_rows) * block_stride + (safe % block_rows) * D
+    else:
+        offset = safe * D
+    return kv_ptr + offset
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How the kernel is compiled: rows gathered at a time, warps, pipeline stages, keys first or heads first.
+@triton.jit
+def _part(rows_ptr, row, FIRST: tl.constexpr, PART: tl.constexpr):
+    """Columns FIRST.. of the rows as stored, [ROWS, PART]; zeros where a row is absent."""
+    return tl.load(rows_ptr[:, None] + (FIRST + tl.arange(0, PART))[None, :], mask=(row >= 0)[:, None], other=0)
 
-    keys_first puts the gathered rows on the matrix unit's M side (wide on Hopper); heads first keeps H there.
-    """
 
-    rows: int
-    warps: int
-    stages: int
-    keys_first: bool
+@triton.jit
+def _query(q_ptr, kv_ptr, heads, stride_qh, FIRST: tl.constexpr, PART: tl.constexpr, HEADS: tl.constexpr,
+           FP8: tl.constexpr):  # fmt: skip
+    """Columns FIRST.. of the token's query [HEADS, PART] in the type of the products."""
+    head = tl.arange(0, HEADS)
+    offsets = head[:, None] * stride_qh + (FIRST + tl.arange(0, PART))[None, :]
+    q = tl.load(q_ptr + offsets, mask=head[:, None] < heads, other=0.0)
+    return q.to(tl.float16) if FP8 else q.to(kv_ptr.dtype.element_ty)
+
+
+@triton.jit
+def _values(stored, FP8: tl.constexpr):
+    """Stored bytes as numbers. Loaded as uint8 because Triton 3.6 cannot mask e4m3; e4m3 is exact in fp16."""
+    return stored.to(tl.float8e4nv, bitcast=True).to(tl.float16) if FP8 else stored
+
+
+@triton.jit
+def _scores(kv, q, score):
+    """Adds this part's products to the scores [HEADS, ROWS]."""
+    return tl.dot(q, tl.trans(kv), score)
+
+
+@triton.jit
+def _weighted(acc, kv, weight, shrink):
+    """Shrinks the sums so far [HEADS, PART] and adds weight x rows."""
+    return tl.dot(weight, kv, acc * shrink[:, None])
+
+
+@triton.jit
+def _keep(acc_ptr, out_ptr, acc, place, norm, heads, stride_oh, FIRST: tl.constexpr, PART: tl.constexpr,
+          HEADS: tl.constexpr, D: tl.constexpr, SPLIT: tl.constexpr):  # fmt: skip
+    """Stores columns FIRST.. of the result: raw sums for `combine` when split, else the normalised output."""
+    head = tl.arange(0, HEADS)
+    dim = FIRST + tl.arange(0, PART)
+    if SPLIT:
+        tl.store(acc_ptr + place[:, None] * D + dim[None, :], acc, mask=head[:, None] < heads)
+    else:
+        out = (acc * norm[:, None]).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + head[:, None] * stride_oh + dim[None, :], out, mask=head[:, None] < heads)
 
 
 @triton.jit
@@ -68,81 +102,84 @@ def attend(
     FP8: tl.constexpr,
     STRIDED: tl.constexpr,
     SPLIT: tl.constexpr,
-    KEYS_FIRST: tl.constexpr,
 ):
-    """One program: token program_id(0), rows of split program_id(1), all heads (padded to HEADS)."""
-    token = tl.program_id(0)
+    """One program: token program_id(0), rows of split program_id(1), all heads (padded to HEADS).
+
+    A row's 512 columns are handled in four parts of 128, so that no more than one part is in registers as numbers.
+    """
+    PART: tl.constexpr = D // 4
+    token = tl.program_id(0).to(tl.int64)
     split = tl.program_id(1)
-    length = tl.load(len_ptr + token)
     first = split * rows_per_split
-    last = tl.minimum(first + rows_per_split, length)
-
+    last = tl.minimum(first + rows_per_split, tl.load(len_ptr + token))
     head = tl.arange(0, HEADS)
-    dim = tl.arange(0, D)
-    q_offsets = head[:, None] * stride_qh + dim[None, :]
-    q = tl.load(q_ptr + token.to(tl.int64) * stride_qt + q_offsets, mask=head[:, None] < heads, other=0.0)
-    q = q.to(tl.float16) if FP8 else q.to(kv_ptr.dtype.element_ty)
 
+    q_row = q_ptr + token * stride_qt
+    q0 = _query(q_row, kv_ptr, heads, stride_qh, 0, PART, HEADS, FP8)
+    q1 = _query(q_row, kv_ptr, heads, stride_qh, PART, PART, HEADS, FP8)
+    q2 = _query(q_row, kv_ptr, heads, stride_qh, 2 * PART, PART, HEADS, FP8)
+    q3 = _query(q_row, kv_ptr, heads, stride_qh, 3 * PART, PART, HEADS, FP8)
     largest = tl.full([HEADS], float("-inf"), tl.float32)
     total = tl.zeros([HEADS], tl.float32)
-    if KEYS_FIRST:
-        q = tl.trans(q)
-        acc = tl.zeros([D, HEADS], tl.float32)
-    else:
-        acc = tl.zeros([HEADS, D], tl.float32)
+    acc0 = tl.zeros([HEADS, PART], tl.float32)
+    acc1 = tl.zeros_like(acc0)
+    acc2 = tl.zeros_like(acc0)
+    acc3 = tl.zeros_like(acc0)
 
+    # Triton does not pipeline a gather whose bytes are converted before use, so it is done by hand: while a tile is
+    # multiplied, the bytes of the next one and the row numbers of the one after are on their way.
     slot = tl.arange(0, ROWS)
+    idx_row = idx_ptr + token * stride_it
+    coming = tl.load(idx_row + first + slot, mask=first + slot < last, other=-1)
+    rows_ptr = _rows_at(kv_ptr, coming, block_rows, block_stride, D, STRIDED)
+    stored0 = _part(rows_ptr, coming, 0, PART)
+    stored1 = _part(rows_ptr, coming, PART, PART)
+    stored2 = _part(rows_ptr, coming, 2 * PART, PART)
+    stored3 = _part(rows_ptr, coming, 3 * PART, PART)
+    after = tl.load(idx_row + first + ROWS + slot, mask=first + ROWS + slot < last, other=-1)
     for start in tl.range(first, last, ROWS):
-        inside = (start + slot) < last
-        row = tl.load(idx_ptr + token.to(tl.int64) * stride_it + start + slot, mask=inside, other=-1)
-        valid = inside & (row >= 0)
-        row = tl.where(valid, row, 0).to(tl.int64)
-        if STRIDED:
-            offset = (row // block_rows) * block_stride + (row % block_rows) * D
-        else:
-            offset = row * D
-        address = kv_ptr + offset[:, None] + dim[None, :]
-        if FP8:
-            # Loaded as bytes: Triton 3.6 cannot load e4m3 with a mask. Every e4m3 value is exact in fp16.
-            kv = tl.load(address, mask=valid[:, None], other=0).to(tl.float8e4nv, bitcast=True).to(tl.float16)
-        else:
-            kv = tl.load(address, mask=valid[:, None], other=0.0)
+        valid = coming >= 0
+        score = tl.zeros([HEADS, ROWS], tl.float32)
+        coming = after
+        rows_ptr = _rows_at(kv_ptr, coming, block_rows, block_stride, D, STRIDED)
+        kv0 = _values(stored0, FP8)
+        stored0 = _part(rows_ptr, coming, 0, PART)
+        score = _scores(kv0, q0, score)
+        kv1 = _values(stored1, FP8)
+        stored1 = _part(rows_ptr, coming, PART, PART)
+        score = _scores(kv1, q1, score)
+        kv2 = _values(stored2, FP8)
+        stored2 = _part(rows_ptr, coming, 2 * PART, PART)
+        score = _scores(kv2, q2, score)
+        kv3 = _values(stored3, FP8)
+        stored3 = _part(rows_ptr, coming, 3 * PART, PART)
+        score = _scores(kv3, q3, score)
+        ahead = start + 2 * ROWS + slot
+        after = tl.load(idx_row + ahead, mask=ahead < last, other=-1)
 
-        if KEYS_FIRST:
-            score = tl.dot(kv, q) * scale_log2
-            score = tl.where(valid[:, None], score, float("-inf"))
-            new_largest = tl.maximum(largest, tl.max(score, 0))
-            safe = tl.where(new_largest == float("-inf"), 0.0, new_largest)
-            weight = tl.exp2(score - safe[None, :])
-            shrink = tl.exp2(largest - safe)
-            total = total * shrink + tl.sum(weight, 0)
-            acc = acc * shrink[None, :]
-            acc = tl.dot(tl.trans(kv), weight.to(kv.dtype), acc)
-        else:
-            score = tl.dot(q, tl.trans(kv)) * scale_log2
-            score = tl.where(valid[None, :], score, float("-inf"))
-            new_largest = tl.maximum(largest, tl.max(score, 1))
-            safe = tl.where(new_largest == float("-inf"), 0.0, new_largest)
-            weight = tl.exp2(score - safe[:, None])
-            shrink = tl.exp2(largest - safe)
-            total = total * shrink + tl.sum(weight, 1)
-            acc = acc * shrink[:, None]
-            acc = tl.dot(weight.to(kv.dtype), kv, acc)
+        score = tl.where(valid[None, :], score * scale_log2, float("-inf"))
+        new_largest = tl.maximum(largest, tl.max(score, 1))
+        safe = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+        weight = tl.exp2(score - safe[:, None])
+        shrink = tl.exp2(largest - safe)
+        total = total * shrink + tl.sum(weight, 1)
         largest = new_largest
+        weight = weight.to(kv0.dtype)
+        acc0 = _weighted(acc0, kv0, weight, shrink)
+        acc1 = _weighted(acc1, kv1, weight, shrink)
+        acc2 = _weighted(acc2, kv2, weight, shrink)
+        acc3 = _weighted(acc3, kv3, weight, shrink)
 
-    if KEYS_FIRST:
-        acc = tl.trans(acc)
+    place = (token * tl.num_programs(1) + split) * heads + head
+    norm = tl.where(total > 0, kv_scale / tl.where(total > 0, total, 1.0), 0.0)
+    out_row = out_ptr + token * stride_ot
+    _keep(acc_ptr, out_row, acc0, place, norm, heads, stride_oh, 0, PART, HEADS, D, SPLIT)
+    _keep(acc_ptr, out_row, acc1, place, norm, heads, stride_oh, PART, PART, HEADS, D, SPLIT)
+    _keep(acc_ptr, out_row, acc2, place, norm, heads, stride_oh, 2 * PART, PART, HEADS, D, SPLIT)
+    _keep(acc_ptr, out_row, acc3, place, norm, heads, stride_oh, 3 * PART, PART, HEADS, D, SPLIT)
     if SPLIT:
-        splits = tl.num_programs(1)
-        place = (token.to(tl.int64) * splits + split) * heads + head
-        tl.store(acc_ptr + place[:, None] * D + dim[None, :], acc, mask=head[:, None] < heads)
         tl.store(max_ptr + place, largest, mask=head < heads)
         tl.store(sum_ptr + place, total, mask=head < heads)
-    else:
-        norm = tl.where(total > 0, kv_scale / tl.where(total > 0, total, 1.0), 0.0)
-        out_offsets = head[:, None] * stride_oh + dim[None, :]
-        out = (acc * norm[:, None]).to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + token.to(tl.int64) * stride_ot + out_offsets, out, mask=head[:, None] < heads)
 
 
 @triton.jit
@@ -174,111 +211,3 @@ def combine(
     norm = tl.where(total > 0, kv_scale / tl.where(total > 0, total, 1.0), 0.0)
     out = tl.sum(acc * share[:, None], 0) * norm
     tl.store(out_ptr + token.to(tl.int64) * stride_ot + head * stride_oh + dim, out.to(out_ptr.dtype.element_ty))
-
-
-def choose_shape(heads: int, capability: int) -> Shape:
-    """The compiled form for `heads` on compute capability `capability` (90, 120, 121).
-
-    GB10 has 101,376 B of shared memory a block; 32 rows of 512 fp16 are 32 KiB a buffer.
-    """
-    if capability == 90 and heads <= 32:
-        return Shape(rows=64, warps=4, stages=2, keys_first=True)
-    return Shape(rows=32, warps=4 if heads <= 16 else 8, stages=2, keys_first=False)
-
-
-def splits_for(tokens: int, topk: int, programs: int = PROGRAMS) -> int:
-    """How many programs share one token's rows: 1 once the tokens alone fill the device."""
-    wanted = max(1, programs // max(tokens, 1))
-    return max(1, min(wanted, -(-topk // SHORTEST_SPLIT)))
-
-
-def sparse_mla(
-    q: torch.Tensor,
-    kv: torch.Tensor,
-    idx: torch.Tensor,
-    lens: torch.Tensor,
-    sm_scale: float,
-    kv_scale: float = 1.0,
-    block_rows: int = 0,
-    block_stride: int = 0,
-    out: torch.Tensor | None = None,
-    shape: Shape | None = None,
-    splits: int | None = None,
-) -> torch.Tensor:
-    """Attention output [T, H, 512] in q's type; arguments as in the module's docstring.
-
-    kv: e4m3 (or uint8 holding e4m3) or bf16 storage; `block_rows` > 0 selects the block-strided layout with
-    `block_stride` elements between blocks. Raises ValueError for shapes the kernel does not serve.
-    """
-    tokens, heads, width = q.shape
-    if width != WIDTH or q.stride(2) != 1 or idx.dim() != 2 or idx.shape[0] != tokens or idx.stride(1) != 1:
-        raise ValueError(
-            f"sparse_mla takes q [T, H, {WIDTH}] and idx [T, topk], got {tuple(q.shape)}, {tuple(idx.shape)}"
-        )
-    out = torch.empty_like(q) if out is None else out
-    if tokens == 0:
-        return out
-    fp8 = kv.dtype in (torch.uint8, torch.float8_e4m3fn)
-    stored = kv.view(torch.uint8) if kv.dtype == torch.float8_e4m3fn else kv
-    topk = idx.shape[1]
-    capability = _capability(q)
-    shape = shape or choose_shape(heads, capability)
-    splits = splits or splits_for(tokens, topk)
-    rows_per_split = -(-(-(-topk // splits)) // shape.rows) * shape.rows
-    splits = -(-topk // rows_per_split)
-    if splits > 1:
-        acc = torch.empty((tokens, splits, heads, WIDTH), dtype=torch.float32, device=q.device)
-        peak = torch.empty((2, tokens, splits, heads), dtype=torch.float32, device=q.device)
-    else:
-        acc = out
-        peak = out.new_empty((2, 1), dtype=torch.float32)
-    padded = max(16, triton.next_power_of_2(heads))
-    launch: Any = attend[(tokens, splits)]
-    launch(
-        q, stored, idx, lens, out, acc, peak[0], peak[1],
-        q.stride(0), q.stride(1), idx.stride(0), out.stride(0), out.stride(1),
-        block_rows or 1, block_stride, sm_scale * kv_scale * LOG2E, kv_scale, heads, rows_per_split,
-        HEADS=padded, D=WIDTH, ROWS=shape.rows, FP8=fp8, STRIDED=block_rows > 0, SPLIT=splits > 1,
-        KEYS_FIRST=shape.keys_first, num_warps=shape.warps, num_stages=shape.stages,
-    )  # fmt: skip
-    if splits > 1:
-        join: Any = combine[(tokens, heads)]
-        join(
-            acc, peak[0], peak[1], out, out.stride(0), out.stride(1), kv_scale, heads, splits,
-            D=WIDTH, SPLITS=triton.next_power_of_2(splits), num_warps=4,
-        )  # fmt: skip
-    return out
-
-
-def _capability(tensor: torch.Tensor) -> int:
-    """90, 121, ...; 121 on a CPU, where the interpreter runs the form that GB10 gets."""
-    if tensor.device.type != "cuda":
-        return 121
-    major, minor = torch.cuda.get_device_capability(tensor.device)
-    return major * 10 + minor
-
-
-def reference(
-    q: torch.Tensor,
-    kv: torch.Tensor,
-    idx: torch.Tensor,
-    lens: torch.Tensor,
-    sm_scale: float,
-    kv_scale: float = 1.0,
-    dtype: torch.dtype = torch.float64,
-) -> torch.Tensor:
-    """The same in plain torch over a flat cache, in `dtype` throughout: [T, H, 512]."""
-    if kv.dtype == torch.uint8:
-        kv = kv.view(torch.float8_e4m3fn)
-    values = kv.to(torch.float32).to(dtype) * kv_scale
-    outputs = []
-    for token in range(q.shape[0]):
-        rows = idx[token, : int(lens[token])].long()
-        rows = rows[rows >= 0]
-        if len(rows) == 0:
-            outputs.append(torch.zeros((q.shape[1], WIDTH), dtype=dtype, device=q.device))
-            continue
-        picked = values[rows]
-        weight = torch.softmax(q[token].to(dtype) @ picked.T * sm_scale, dim=-1)
-        outputs.append(weight @ picked)
-    return torch.stack(outputs) if outputs else q.to(dtype)

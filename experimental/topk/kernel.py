@@ -12,15 +12,8 @@ starts, ends [rows] int32 columns of logits; out [rows, k] int32, ascending, -1 
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
-
-# Candidates asked for beyond k: enough that a rescan is rare with real scores.
-SPARE = 32
-NO_ID = 0x7FFFFFFF
 
 
 @triton.jit
@@ -100,46 +93,9 @@ def refine(
         tl.store(out_ptr + row * stride_out + slot, tl.where(order == 0x7FFFFFFF, -1, order), mask=slot < k)
     else:
         for step in tl.static_range(31):
-            bit = tl.full([], 1, tl.int32) << (30 - step)
-            below = tl.sum((tied & (ids < (limit | bit))).to(tl.int32), 0)
-            limit = tl.where(below < free, limit | bit, limit)
+            half = tl.full([], 1, tl.int32) << (30 - step)
+            below = tl.sum((tied & (ids < (limit | half))).to(tl.int32), 0)
+            limit = tl.where(below < free, limit | half, limit)
         kept = tl.where(above | (tied & (ids <= limit)), ids, 0x7FFFFFFF)
         order = tl.sort(kept)
         tl.store(out_ptr + row * stride_out + slot, tl.where(order == 0x7FFFFFFF, -1, order), mask=slot < k)
-
-
-def refine_topk(
-    logits: torch.Tensor,
-    candidates: torch.Tensor,
-    starts: torch.Tensor,
-    ends: torch.Tensor,
-    out: torch.Tensor,
-) -> torch.Tensor:
-    """Write the deterministic top-k of every row into `out` [rows, k]; candidates as in the module's docstring.
-
-    Raises ValueError when there are fewer candidate columns than k or a row of logits is not contiguous.
-    """
-    rows, k = out.shape
-    count = candidates.shape[1]
-    if count < k or logits.stride(1) != 1 or candidates.stride(1) != 1 or out.stride(1) != 1:
-        raise ValueError(f"refine_topk takes at least k={k} contiguous candidates a row, got {tuple(candidates.shape)}")
-    if rows == 0:
-        return out
-    launch: Any = refine[(rows,)]
-    launch(
-        logits, candidates, starts, ends, out,
-        logits.stride(0), candidates.stride(0), out.stride(0), count, k,
-        C=max(16, triton.next_power_of_2(count)), SCAN=1024, num_warps=4,
-    )  # fmt: skip
-    return out
-
-
-def reference(logits: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor, k: int) -> torch.Tensor:
-    """The same by a stable sort on the host: [rows, k] int32."""
-    out = torch.full((logits.shape[0], k), -1, dtype=torch.int32)
-    for row in range(logits.shape[0]):
-        scores = logits[row, int(starts[row]) : int(ends[row])].cpu()
-        scores = torch.where(scores.isnan(), torch.tensor(float("-inf")), scores)
-        chosen = torch.sort(scores, descending=True, stable=True).indices[:k]
-        out[row, : len(chosen)] = torch.sort(chosen).values.int()
-    return out

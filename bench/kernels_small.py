@@ -1,0 +1,258 @@
+"""topk, head_gate and causal_conv on the GPU at hand: are they right, always the same, and what do they cost.
+
+    python -m bench.kernels_small [--conv FILE] [--out FILE]    with --conv: vLLM's causal_conv1d.py
+    python -m bench.kernels_small sanitize                      a few small launches, for compute-sanitizer
+
+vLLM's own top-k kernels are in its wheel for GPUs only; torch.topk on permuted columns gives the candidates here,
+another choice among ties on every call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from bench.kernels_timing import seconds_each
+from experimental.causal_conv.grouped import grouped
+from experimental.head_gate import launch as gate
+from experimental.sparse_mla.launch import sparse_mla
+from experimental.topk.launch import SPARE, refine_topk
+
+K = 512
+CALLS = 200
+REPEATS = 1000
+
+
+def scores(rows: int, width: int, *, ties: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and ends of ragged rows; with `ties` the score at the cut is held by about a third of each row."""
+    logits = torch.randn(rows, width, device="cuda")
+    if ties:
+        cut = logits.kthvalue(width - K, dim=1, keepdim=True).values
+        near = (logits - cut).abs() < torch.rand(rows, 1, device="cuda") * 0.5
+        logits = torch.where(near, cut, logits)
+    ends = torch.randint(width // 2, width + 1, (rows,), device="cuda", dtype=torch.int32)
+    ends[0] = width
+    if rows > 8:
+        ends[1:8] = torch.tensor([0, 1, K - 1, K, K + 1, K + SPARE, K + SPARE + 1], dtype=torch.int32)
+    logits[torch.arange(width, device="cuda")[None] >= ends[:, None]] = float("-inf")
+    return logits, ends
+
+
+def candidates(logits: torch.Tensor, ends: torch.Tensor, count: int, *, permuted: bool = True) -> torch.Tensor:
+    """The `count` best of each row, ties broken anyhow; -1 past the row's end."""
+    order = torch.randperm(logits.shape[1], device="cuda") if permuted else torch.arange(logits.shape[1], device="cuda")
+    found = order[torch.topk(logits[:, order], count, dim=1, sorted=False).indices].int()
+    return torch.where(found < ends[:, None], found, -1).contiguous()
+
+
+def sorted_on_host(logits: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """The right answer by a stable sort on the CPU."""
+    chosen = torch.sort(logits.cpu(), dim=1, descending=True, stable=True).indices[:, :K].int()
+    none = torch.iinfo(torch.int32).max
+    chosen = torch.where(chosen < ends.cpu()[:, None], chosen, none).sort(dim=1).values
+    return torch.where(chosen == none, -1, chosen)
+
+
+def topk_case(rows: int, width: int, *, ties: bool) -> dict[str, Any]:
+    """Determinism over CALLS calls with other candidates each, the set against the host, and time."""
+    logits, ends = scores(rows, width, ties=ties)
+    starts = torch.zeros_like(ends)
+    out = torch.empty(rows, K, dtype=torch.int32, device="cuda")
+    refine_topk(logits, candidates(logits, ends, K + SPARE), starts, ends, out)
+    first, different = out.clone(), 0
+    drift = torch.zeros((), dtype=torch.int64, device="cuda")
+    stock = candidates(logits, ends, K).sort(dim=1).values
+    for _ in range(CALLS):
+        out.fill_(-7)
+        refine_topk(logits, candidates(logits, ends, K + SPARE), starts, ends, out)
+        drift += (out != first).any()
+    for _ in range(3):  # what the plain choice does with the same freedom: how often sets differ
+        different += int((candidates(logits, ends, K).sort(dim=1).values != stock).any())
+    held = candidates(logits, ends, K + SPARE)
+    return {
+        "rows": rows, "pools": width, "ties": ties, "calls_that_differ": int(drift),
+        "equals_stable_sort": bool(torch.equal(first.cpu(), sorted_on_host(logits, ends))),
+        "plain_sets_that_differ_of_3": different,
+        "refine_us": 1e6 * seconds_each([partial(refine_topk, logits, held, starts, ends, out)]),
+        "torch_topk_512_us": 1e6 * seconds_each([partial(torch.topk, logits, K, dim=1, sorted=False)]),
+        "torch_topk_544_us": 1e6 * seconds_each([partial(torch.topk, logits, K + SPARE, dim=1, sorted=False)]),
+    }  # fmt: skip
+
+
+def gate_case(tokens: int) -> dict[str, Any]:
+    """Error, time and the overlap of the pools chosen, beside the stock fp32 product."""
+    hidden = torch.randn(tokens, 4096, device="cuda").bfloat16()
+    weight = (torch.randn(16, 4096, device="cuda") / 64).bfloat16()
+    wide = weight.t().contiguous().float()
+    ours, stock, right = gate.head_gate(hidden, weight), torch.mm(hidden.float(), wide), gate.reference(hidden, weight)
+    overlap = None
+    if tokens <= 64:
+        q = torch.randn(tokens, 16, 128, device="cuda")
+        pools = torch.randn(8000, 128, device="cuda")
+        reach = torch.einsum("thd,pd->thp", q, pools).relu()
+        sets = [torch.einsum("thp,th->tp", reach, w).topk(K).indices.sort().values for w in (ours, stock)]
+        overlap = sum(torch.isin(a, b).float().mean().item() for a, b in zip(*sets, strict=True)) / tokens
+    return {
+        "tokens": tokens, "error": _relative(ours, right), "stock_error": _relative(stock, right),
+        "against_stock": _relative(ours, stock.double()), "topk_overlap": overlap,
+        "us": 1e6 * seconds_each([partial(gate.head_gate, hidden, weight)]),
+        "stock_us": 1e6 * seconds_each([lambda: torch.mm(hidden.float(), wide)]),
+    }  # fmt: skip
+
+
+def _relative(got: torch.Tensor, want: torch.Tensor) -> float:
+    return float((got.double() - want).norm() / want.norm())
+
+
+def stock_conv(path: Path) -> ModuleType:
+    """vLLM's causal_conv1d.py alone: what it imports of vLLM is a platform question and two numbers."""
+    import triton
+    import triton.language as tl
+
+    platform = SimpleNamespace(is_arch_support_pdl=lambda: False, is_cpu=lambda: False)
+    needs = {
+        "vllm": {},
+        "vllm.platforms": {"current_platform": platform},
+        "vllm.triton_utils": {"tl": tl, "triton": triton},
+        "vllm.v1.attention.backends.utils": {"NULL_BLOCK_ID": 0, "PAD_SLOT_ID": -1},
+    }
+    kept = {name: sys.modules.get(name) for name in needs}
+    for name, values in needs.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(values)
+    try:
+        spec = importlib.util.spec_from_file_location("stock_causal_conv1d", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        for name, before in kept.items():
+            if before is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = before
+    return module
+
+
+def conv_inputs(lengths: list[int], dim: int, device: str, kind: torch.dtype) -> dict[str, Any]:
+    """Arguments of causal_conv1d_fn for sequences of these lengths, all but the states."""
+    count, tokens = len(lengths), sum(lengths)
+    starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
+    chunks = [(row, part) for row, length in enumerate(lengths) for part in range(-(-length // 8))]
+    batch = torch.tensor([row for row, _ in chunks], dtype=torch.int32, device=device)
+    offset = torch.tensor([part for _, part in chunks], dtype=torch.int32, device=device)
+    plan = {"tot": len(chunks), "mlist": batch, "mlist_len": len(chunks), "offsetlist": offset}
+    plan |= {"batch_ptr": batch, "token_chunk_offset_ptr": offset}
+    if device == "cpu":  # the launcher hands these over when the interpreter has already turned tensors into pointers
+        from triton.runtime.interpreter import _implicit_cvt
+
+        plan |= {name: _implicit_cvt(plan[name]) for name in ("batch_ptr", "token_chunk_offset_ptr")}
+    return {
+        "x": torch.randn(tokens, dim, device=device).to(kind).t(),
+        "weight": torch.randn(dim, 4, device=device).to(kind),
+        "bias": None,
+        "query_start_loc": starts,
+        "cache_indices": torch.arange(1, count + 1, dtype=torch.int32, device=device),
+        "has_initial_state": torch.arange(count, device=device) % 2 == 1,
+        "activation": "silu",
+        "metadata": SimpleNamespace(nums_dict={8: plan}, batch_ptr=batch, token_chunk_offset_ptr=offset),
+    }
+
+
+def conv_agrees(module: ModuleType, lengths: list[int], dim: int, device: str, kind: torch.dtype) -> bool:
+    """Whether outputs equal the stock output's slices and the state caches are equal, bit for bit."""
+    inputs = conv_inputs(lengths, dim, device, kind)
+    # As vLLM lays the cache out: features next to each other.
+    states = torch.randn(len(lengths) + 1, 3, dim, device=device).to(kind).transpose(1, 2)
+    theirs, ours = states.clone(), states.clone()
+    stock = module.causal_conv1d_fn(conv_states=theirs, **inputs).transpose(0, 1)
+    parts = grouped(module)(conv_states=ours, **inputs, out_groups=3)
+    dense = all(part.is_contiguous() for part in parts)
+    same = all(torch.equal(a, b) for a, b in zip(parts, stock.split(dim // 3, dim=-1), strict=True))
+    return dense and same and torch.equal(theirs, ours)
+
+
+def conv(path: Path) -> dict[str, Any]:
+    """Bit-identity over lengths and widths of every TP; time at 16k tokens with the copies FlashKDA needs otherwise."""
+    module = stock_conv(path)
+    lengths = ([1], [7, 1, 9], [2304, 5, 64], [16384])
+    dims = [3 * 128 * heads for heads in (11, 16, 22, 32)]
+    kinds = (torch.bfloat16, torch.float32)
+    cases = [
+        {"lengths": some, "dim": dim, "type": str(kind), "equal": conv_agrees(module, some, dim, "cuda", kind)}
+        for some, dim, kind in itertools.product(lengths, dims, kinds)
+    ]
+    inputs = conv_inputs([16384], 6144, "cuda", torch.bfloat16)
+    states = torch.zeros(2, 3, 6144, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
+    ours = grouped(module)
+
+    def stock() -> list[torch.Tensor]:
+        whole = module.causal_conv1d_fn(conv_states=states, **inputs).transpose(0, 1)
+        return [part.contiguous() for part in whole.split(2048, dim=-1)]
+
+    return {
+        "cases": cases,
+        "us": 1e6 * seconds_each([partial(ours, conv_states=states, **inputs, out_groups=3)]),
+        "stock_with_copies_us": 1e6 * seconds_each([stock]),
+        "stock_us": 1e6 * seconds_each([partial(module.causal_conv1d_fn, conv_states=states, **inputs)]),
+    }
+
+
+def sanitize() -> int:
+    """Small launches of sparse_mla and topk: rescan and not, split and not, ragged and empty."""
+    for tokens, fp8 in itertools.product((1, 3, 270), (True, False)):
+        kv = torch.randn(200, 512, device="cuda").to(torch.float8_e4m3fn if fp8 else torch.bfloat16)
+        idx = torch.randint(0, 200, (tokens, 160), device="cuda", dtype=torch.int32)
+        lens = torch.randint(0, 161, (tokens,), device="cuda", dtype=torch.int32)
+        idx[torch.arange(160, device="cuda")[None] >= lens[:, None]] = -1
+        sparse_mla(torch.randn(tokens, 11, 512, device="cuda").bfloat16(), kv, idx, lens, 0.06)
+    for ties in (True, False):
+        logits, ends = scores(9, 1300, ties=ties)
+        out = torch.empty(9, K, dtype=torch.int32, device="cuda")
+        refine_topk(logits, candidates(logits, ends, K + SPARE), torch.zeros_like(ends), ends, out)
+    torch.cuda.synchronize()
+    print("sanitize: done")
+    return 0
+
+
+def main() -> int:
+    """Everything; 1 when a check fails."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", nargs="?", choices=("all", "sanitize"), default="all")
+    parser.add_argument("--conv", type=Path)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.what == "sanitize":
+        return sanitize()
+    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "calls": CALLS}
+    shapes = itertools.product((1, 64, 16128), (1300, 8000), (True, False))
+    report["topk"] = [topk_case(rows, width, ties=ties) for rows, width, ties in shapes]
+    report["head_gate"] = [gate_case(tokens) for tokens in (1, 8, 64, 2048, 16384)]
+    for row in (*report["topk"], *report["head_gate"]):
+        print(row, flush=True)
+    good = all(row["equals_stable_sort"] and not row["calls_that_differ"] for row in report["topk"])
+    good = good and all(row["error"] < 1e-5 for row in report["head_gate"])
+    if options.conv:
+        report["causal_conv"] = conv(options.conv)
+        bad = [case for case in report["causal_conv"]["cases"] if not case["equal"]]
+        print({key: value for key, value in report["causal_conv"].items() if key != "cases"})
+        print("conv cases", len(report["causal_conv"]["cases"]), "bad", bad)
+        good = good and not bad
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
+    print("all good" if good else "SOME CHECK FAILED")
+    return int(not good)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
