@@ -198,13 +198,14 @@ def a_lab(name: str, boxes: int, engine: str) -> Iterator[Lab]:
         chosen |= {"ENGINE_PYTHON": str(script), "SELF_TEST": "0"}
     lab, held = cluster.create(name, boxes, chosen)
     try:
-        with held:
-            cluster.start_all(lab, held, (), print)
+        # `held` until the end: while all boxes are down nobody else may take their addresses.
+        cluster.start_all(lab, held, (), print)
         watch.until_all_healthy(lab, READY_S[engine], lambda _: None)
         yield lab
     finally:
         cluster.stop(lab, lab.boxes, 25)
         left = process.leftovers(lab)
+        held.close()
         cluster.remove(lab)
         (state.home() / f"{name}-engine").unlink(missing_ok=True)
         if left:
