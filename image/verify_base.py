@@ -1,8 +1,10 @@
 """Looks at an image from inside: patches, parsers, model registry, CUDA parts, strays. No GPU is needed.
 
     python3 -m image.verify_base [--write --base-name NAME --base-digest DIGEST] [--json]
+    python3 -m image.verify_base --ask FILE
 
 --write also records what was found in /opt/glm53/image.json, which the status page and `./glm53 image inspect` read.
+--ask only asks vLLM for parsers and models and keeps the answer, so that an image need not ask twice.
 Exit 1 when a row fails.
 """
 
@@ -13,7 +15,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from core.row import Row, warnings_first
@@ -26,6 +28,7 @@ from image.report import as_dict
 TOOLKIT = Path("/usr/local/cuda")
 PLUGIN = Path(__file__).parent / "parsers" / "glm47_failclosed.py"
 KIT_PYTHON = Path("/opt/glm53/venv/bin/python")
+ANSWER = Path("/opt/glm53/registry.json")
 STRAYS = ("/etc/nccl.conf", "/root/.nccl.conf")
 # Asked in a Python of its own: importing vLLM is slow, noisy and may print whatever it likes.
 REGISTRY = f"""
@@ -58,14 +61,31 @@ def patch_rows(report: Report) -> Iterator[Row]:
     yield Row("patches", "ok" if "applied" in states else "FAIL", applied, "applied, or fixed upstream")
 
 
-def registry_rows(answer: subprocess.CompletedProcess[str]) -> Iterator[Row]:
-    """Parsers and the model's architecture, from what a Python with vLLM printed."""
-    lines = [line for line in answer.stdout.splitlines() if line.startswith("FOUND ")]
-    if answer.returncode or not lines:
-        last = (answer.stderr.strip().splitlines() or ["no output"])[-1]
-        yield Row("vllm", "FAIL", last[:200], "parsers and models can be asked for", "The base does not import vLLM.")
+def ask(kept: Path = ANSWER) -> dict[str, str]:
+    """What vLLM has registered; an answer that an earlier layer of the image kept is taken as it is."""
+    if kept.is_file():
+        answer: dict[str, str] = json.loads(kept.read_text())
+        return answer
+    command = [sys.executable, "-c", REGISTRY]
+    return answer_of(subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd="/"))
+
+
+def answer_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """What a Python with vLLM printed, or why it did not: {"error": ...}."""
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    if done.returncode or not lines:
+        return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:200]}
+    found: dict[str, str] = json.loads(lines[-1].removeprefix("FOUND "))
+    return found
+
+
+def registry_rows(answer: Mapping[str, str]) -> Iterator[Row]:
+    """Parsers and the model's architecture."""
+    if "error" in answer:
+        cure = "The base does not import vLLM."
+        yield Row("vllm", "FAIL", answer["error"], "parsers and models can be asked for", cure)
         return
-    for name, found in json.loads(lines[-1].removeprefix("FOUND ")).items():
+    for name, found in answer.items():
         level = "ok" if found else "FAIL"
         yield Row(name, level, found or "not registered", "registered")  # type: ignore[arg-type]
 
@@ -135,10 +155,7 @@ def stray_rows(site: Path, root: Path = Path("/")) -> Iterator[Row]:
 
 def rows(site: Path, report: Report) -> tuple[Row, ...]:
     """Everything there is to say, failures first."""
-    asked = subprocess.run(
-        [sys.executable, "-c", REGISTRY], capture_output=True, text=True, check=False, timeout=300, cwd="/"
-    )
-    found = (*patch_rows(report), *kit_rows(), *registry_rows(asked), *cuda_rows(TOOLKIT, site), *stray_rows(site))
+    found = (*patch_rows(report), *kit_rows(), *registry_rows(ask()), *cuda_rows(TOOLKIT, site), *stray_rows(site))
     return warnings_first(found)
 
 
@@ -149,7 +166,14 @@ def main() -> int:
     parser.add_argument("--base-name", default="")
     parser.add_argument("--base-digest", default="")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--ask", type=Path, metavar="FILE")
     options = parser.parse_args()
+    if options.ask:
+        answer = ask(options.ask)
+        print(json.dumps(answer))
+        options.ask.parent.mkdir(parents=True, exist_ok=True)
+        options.ask.write_text(json.dumps(answer))
+        return 1 if "error" in answer or not all(answer.values()) else 0
     site = site_packages()
     report = check(Tree(site), PATCHES)
     found = rows(site, report)

@@ -10,7 +10,7 @@ from core.refusal import Refusal
 from image import manifest, sending
 from image.inspection import differing
 from image.patching import Addition, Edit, Patch, Tree, Variant, changes, check, write
-from image.verify_base import cuda_rows, patch_rows, registry_rows, stray_rows
+from image.verify_base import answer_of, cuda_rows, patch_rows, registry_rows, stray_rows
 
 EDIT = Edit("vllm/a.py", "module", "x = 1\n", "x = 2\n")
 PATCH = Patch(
@@ -77,11 +77,11 @@ def answer(out: str, status: int = 0, error: str = "") -> "subprocess.CompletedP
 
 def test_rows_of_parsers_and_models() -> None:
     good = 'noise\nFOUND {"reasoning glm45": "R", "architecture": ""}\n'
-    assert [(row.name, row.level) for row in registry_rows(answer(good))] == [
+    assert [(row.name, row.level) for row in registry_rows(answer_of(answer(good)))] == [
         ("reasoning glm45", "ok"),
         ("architecture", "FAIL"),
     ]
-    (row,) = registry_rows(answer("", 1, "Traceback\nImportError: no torch\n"))
+    (row,) = registry_rows(answer_of(answer("", 1, "Traceback\nImportError: no torch\n")))
     assert (row.level, row.seen) == ("FAIL", "ImportError: no torch")
 
 
