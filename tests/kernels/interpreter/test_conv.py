@@ -1,6 +1,7 @@
 """The grouped convolution is made from vLLM's own source, or refused.
 
-That its bytes are the stock ones is shown on a GPU (bench/kernels_small.py): the interpreter cannot run the stock kernel.
+That its bytes are the stock ones is shown on a GPU (bench/kernels_small.py): the interpreter cannot run the stock
+kernel.
 """
 
 import pytest
