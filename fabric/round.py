@@ -79,7 +79,7 @@ async def run_round(
             str(WORKER),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.STDOUT,
             env=dict(environment),
             start_new_session=True,
             limit=1 << 22,
@@ -87,6 +87,7 @@ async def run_round(
     except OSError as error:
         return Outcome(error=f"{python} cannot be started: {error.strerror}")
     events: list[dict[str, Any]] = []
+    last_text = ""
     try:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -96,11 +97,15 @@ async def run_round(
             async for line in process.stdout:
                 event = parse(line)
                 events.append(event)
+                last_text = last_text if event else line.decode("utf-8", "replace").strip()[:200]
                 if event.get("event") == "phase":
                     on_phase(str(event.get("phase")))
             status = await process.wait()
         if status < 0:
             events.append({"event": "error", "text": f"the check's worker was ended by signal {-status}"})
+        elif status and not any(one.get("event") in ("error", "missing", "blame") for one in events):
+            text = f"the check's worker ended with status {status}: {last_text or 'it said nothing'}"
+            events.append({"event": "error", "text": text})
     except TimeoutError:
         last = next((one.get("phase") for one in reversed(events) if one.get("event") == "phase"), "started")
         events.append({"event": "error", "text": f"ended after {deadline_s:g} s; last phase: {last}"})

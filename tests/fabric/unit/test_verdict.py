@@ -1,9 +1,11 @@
 """What the fabric check says about measured numbers."""
 
+import asyncio
 import json
+from pathlib import Path
 
 from core.row import Row
-from fabric.round import Outcome, outcome, parse
+from fabric.round import Job, Outcome, outcome, parse, run_round
 from fabric.verdict import UNPLUG, differences, rows, slow_box
 
 NAMES = ["alpha", "beta", "gamma", "delta"]
@@ -71,3 +73,14 @@ def test_a_box_that_computes_slowly_is_named() -> None:
 def test_lines_that_are_no_event_are_left_out() -> None:
     lines = [b"a library prints\n", b"[1]\n", b"\xff\n", json.dumps({"event": "phase", "phase": "met"}).encode()]
     assert outcome([parse(line) for line in lines]).phase == "met"
+
+
+def test_a_worker_that_cannot_even_start_is_said(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no such library >&2\nexit 127\n")
+    broken.chmod(0o755)
+    job = Job(0, 2, "127.0.0.1", 1, "gloo", 8, {})
+    for python, said in ((str(broken), "status 127: no such library"), (str(tmp_path / "gone"), "cannot be started")):
+        found = asyncio.run(run_round(python, job, {"PATH": "/usr/bin:/bin"}, 20))
+        assert said in found.error
+        assert rows(found, NAMES, 0.0, 0)[0].level == "WARN"
