@@ -21,7 +21,7 @@ from lab import vllm
 from launcher.paths import cache
 
 SUITE = "bookworm"
-PACKAGES = "python3,python3-distutils,iproute2,ibverbs-utils,ripgrep,pciutils,ca-certificates,libgomp1,procps"
+PACKAGES = "python3,python3-distutils,iproute2,ibverbs-utils,ripgrep,pciutils,ca-certificates,libgomp1,libnuma1,procps"
 SITE = "usr/local/lib/python3.11/dist-packages"
 # Of no use on a CPU, or made again when needed.
 LEFT_OUT = ("__pycache__", "*.pyc", "torch/test", "torch/include", "triton/backends/nvidia/bin")

@@ -1,0 +1,58 @@
+"""Two boxes as containers of the image: they find each other on a LAN of their own, elect, and serve."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from lab import cluster, watch
+from lab.providers import docker
+from lab.state import Lab
+from launcher.paths import ROOT
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    done = subprocess.run(
+        [str(ROOT / ".ci" / "docker-engine"), "start"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode == 3:
+        pytest.skip("no Docker engine answers, and starting one needs root")
+    assert done.returncode == 0
+    os.environ["DOCKER_HOST"] = done.stdout.strip()
+    made, held = cluster.create("boxes", 2, {}, provider="docker")
+    try:
+        with held:
+            cluster.start_all(made, held, [], print)
+        watch.until_all_healthy(made, 600, print)
+        yield made
+    finally:
+        cluster.down(made, grace_s=20)
+    assert docker.leftovers(made) == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_both_boxes_answer_through_their_doors(lab: Lab) -> None:
+    for box in lab.boxes:
+        text, _ = watch.ask(lab, box, "Say something.", 120)
+        assert text
+
+
+@pytest.mark.full
+def test_the_box_is_the_image(lab: Lab) -> None:
+    done = docker.host(lab, lab.boxes[0]).run(["cat", "/opt/glm53/image.json"], deadline_s=20)
+    assert '"spin-wait": "applied"' in done.out
+    assert docker.find(lab, lab.boxes[0], "kit")
+    assert docker.find(lab, lab.boxes[0], "worker")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_killed_worker_is_mended(lab: Lab) -> None:
+    command = [sys.executable, "-m", "launcher", "lab", "--name", "boxes", "kill", "box2", "--what", "worker"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    watch.until_all_healthy(lab, 600, print)
+    assert watch.ask(lab, lab.boxes[1], "Say something.", 120)[0]
