@@ -42,6 +42,7 @@ def behave(version: str, patched: Path, files: tuple[str, ...] = ()) -> None:
         "GLM53_STOCK_TREE": str(vllm_tree(version)),
         "VLLM_LOGGING_LEVEL": "WARNING",
         "HF_HUB_OFFLINE": "1",
+        "TRITON_INTERPRET": "1",  # before Triton is imported: its own library functions are decorated then
     }
     wanted = [str(BEHAVIOUR / file) for file in files] or [str(BEHAVIOUR)]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *wanted]
