@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab import cluster, watch
+from lab.processes import wait_until
 from lab.providers import docker
 from lab.state import Lab
 from launcher.paths import ROOT
@@ -53,6 +54,13 @@ def test_the_box_is_the_image(lab: Lab) -> None:
 @pytest.mark.timeout(900)
 def test_a_killed_worker_is_mended(lab: Lab) -> None:
     command = [sys.executable, "-m", "launcher", "lab", "--name", "boxes", "kill", "box2", "--what", "worker"]
+    before = {worker.pid for worker in docker.find(lab, lab.boxes[1], "worker")}
     subprocess.run(command, cwd=ROOT, check=True)
+
+    def another() -> bool:
+        now = {worker.pid for worker in docker.find(lab, lab.boxes[1], "worker")}
+        return bool(now) and not now & before
+
+    assert wait_until(another, 300, 1)
     watch.until_all_healthy(lab, 600, print)
     assert watch.ask(lab, lab.boxes[1], "Say something.", 120)[0]
