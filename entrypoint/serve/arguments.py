@@ -54,6 +54,8 @@ GB10_VALUES = {
 }
 # Tool parsers that vLLM does not have and the kit brings: the file that registers each.
 KIT_PARSERS = {"glm47_failclosed": str(KIT_ROOT / "image/parsers/glm47_failclosed.py")}
+# The checkpoint's own template is text-only and closes an empty think block, which this model was never taught.
+KIT_TEMPLATE = str(KIT_ROOT / "image/chat-template.jinja")
 # TP sizes that do not divide the vision tower's 16 heads.
 VISION_DATA_PARALLEL = (3, 6)
 
@@ -126,6 +128,8 @@ def _compact(value: Any) -> str:
 
 def _gb10(group: GroupPlan, box: BoxPlan) -> tuple[str, ...]:
     words = [*_values(GB10_VALUES, group), "--enable-auto-tool-choice"]
+    if not group.get("CHAT_TEMPLATE"):
+        words += ["--chat-template", KIT_TEMPLATE]
     plugin = group.get("TOOL_PARSER_PLUGIN") or KIT_PARSERS.get(str(group.get("TOOL_PARSER")))
     if plugin:
         words += ["--tool-parser-plugin", str(plugin)]

@@ -77,7 +77,7 @@ MODEL = (
         "CHAT_TEMPLATE",
         "path",
         None,
-        "Chat template file as seen by the engine; unset takes the image's, else the checkpoint's.",
+        "Chat template file as seen by the engine; unset takes the image's.",
     ),
     Knob(
         "SKIP_MM_PROFILING",

@@ -52,9 +52,17 @@ def test_all_ranks_get_the_same_arguments_but_for_rank_and_port() -> None:
 
 
 def test_a_knob_without_a_value_leaves_its_flag_out() -> None:
-    argv = engine_command(group(MAX_NUM_SEQS=None, CHAT_TEMPLATE=""), box(), {}).argv
+    argv = engine_command(group(MAX_NUM_SEQS=None, MOE_BACKEND=""), box(), {}).argv
     assert "--max-num-seqs" not in argv
-    assert "--chat-template" not in argv
+    assert "--moe-backend" not in argv
+
+
+def test_without_a_chat_template_of_ones_own_the_kits_is_used() -> None:
+    argv = engine_command(group(CHAT_TEMPLATE=""), box(), {}).argv
+    assert Path(argv[argv.index("--chat-template") + 1]).is_file()
+    argv = engine_command(group(CHAT_TEMPLATE="/mine.jinja"), box(), {}).argv
+    assert argv.count("--chat-template") == 1
+    assert argv[argv.index("--chat-template") + 1] == "/mine.jinja"
     assert "None" not in argv
 
 
