@@ -40,7 +40,7 @@ def test_knobs_import_the_standard_library_only() -> None:
 
 def test_every_knob_is_read_somewhere() -> None:
     """A variable that is declared and read by nothing would be set in vain. MEMBERSHIP's other value is refused."""
-    later = {"MEMBERSHIP", "PREFLIGHT", "FABRIC_CHECK_BYTES", "FABRIC_CHECK_GBPS_PER_DEVICE"}
+    later = {"MEMBERSHIP"}
     out = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     readers = [
         ROOT / name
