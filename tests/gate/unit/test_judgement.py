@@ -65,6 +65,9 @@ def test_a_soak_complains_only_about_what_is_beyond_chance_and_size() -> None:
     assert soak.judge([10.0, 10.1] * 20, "the rate", False) is None
     assert soak.judge([10 - 0.05 * n for n in range(30)], "the rate", False) is not None
     assert soak.judge([10 + 0.05 * n for n in range(30)], "the rate", False) is None
+    # a wait of 5 ms that grows by 1 ms is the client's timers; one that grows by 15 ms is not
+    assert soak.judge([0.005 + 0.00003 * n for n in range(30)], "the wait", True, soak.LEAST_WAIT_S) is None
+    assert soak.judge([0.005 + 0.0005 * n for n in range(30)], "the wait", True, soak.LEAST_WAIT_S) is not None
 
 
 def test_exact_prompts_share_no_prefix() -> None:
