@@ -201,10 +201,10 @@ def test_a_failure_while_writing_is_undone(tree: Path, monkeypatch: pytest.Monke
 
 
 def test_the_disk_is_full_before_anything_is_renamed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import image.patching as patching
+    import image.writing as writing
 
     before = contents(tree)
-    real, calls = patching._beside, 0
+    real, calls = writing._beside, 0
 
     def failing(path: Path, content: bytes) -> Path:
         nonlocal calls
@@ -215,7 +215,7 @@ def test_the_disk_is_full_before_anything_is_renamed(tree: Path, monkeypatch: py
 
     reading = Tree(tree)
     result = changes(reading, check(reading, PATCHES))
-    monkeypatch.setattr(patching, "_beside", failing)
+    monkeypatch.setattr(writing, "_beside", failing)
     with pytest.raises(OSError, match="No space"):
         write(reading, result)
     monkeypatch.undo()
