@@ -31,6 +31,7 @@ async def page(boot: Boot) -> None:
     import uvicorn
 
     from entrypoint.status.app import create_app
+    from entrypoint.status.context import Context
 
     class Server(uvicorn.Server):
         """uvicorn without its signal handlers: TERM is the boot's business."""
@@ -42,7 +43,7 @@ async def page(boot: Boot) -> None:
     early = early_settings(boot.environ)
     listener = _listen(early["STATUS_BIND"], int(early["STATUS_PORT"]))
     config = uvicorn.Config(
-        create_app(boot.board, boot.member_answer),
+        create_app(Context(boot.board, boot.member_answer, boot)),
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from entrypoint.status.app import create_app
+from entrypoint.status.context import Context
 from entrypoint.status.view import shown, stages, view
 
 LABELS = ("page", "knobs", "facts", "join", "elect", "preflight", "size", "agree", "fabric", "launch", "prove", "watch")
@@ -147,7 +148,7 @@ def get(status: dict[str, Any], path: str, method: str = "GET") -> httpx.Respons
         return json.dumps({"nonce": nonce, "dialled": dialled}).encode()
 
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(create_app(Board(status), member))
+        transport = httpx.ASGITransport(create_app(Context(Board(status), member)))
         async with httpx.AsyncClient(transport=transport, base_url="http://10.0.0.9:8082") as client:
             return await client.request(method, path)
 

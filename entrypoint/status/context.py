@@ -1,0 +1,35 @@
+"""What the page's route modules work with: one object, made once, handed to every `routes(context)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from entrypoint.boot import Boot
+
+MemberAnswer = Callable[[str, str], bytes]
+
+
+class Board(Protocol):
+    """This box's own status; entrypoint/board.py is it."""
+
+    def status(self) -> dict[str, Any]:
+        """All of /status.json."""
+        ...
+
+
+@dataclass
+class Context:
+    """What routes may use.
+
+    board          what this box says of itself
+    member_answer  (nonce, address dialled) -> bytes of /member.json
+    boot           the whole boot, read-only: settings (None before stage 2), members, engine, lan; None in tests of
+                   routes that do not need it
+    """
+
+    board: Board
+    member_answer: MemberAnswer
+    boot: Boot | None = None
