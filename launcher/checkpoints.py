@@ -7,10 +7,14 @@ links. Then the model's whole cache folder is mounted and the engine is told the
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import model as facts
 from core.refusal import Refusal
+from entrypoint.sizing import packs
+from entrypoint.sizing.padding import unpadded, without_overlay
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,24 @@ def locate(folder: Path, checkpoint: Checkpoint) -> Mounted:
     mounted = _cached(folder.resolve(), checkpoint) or Mounted(folder, "")
     _whole(mounted.host / mounted.inside, folder, checkpoint)
     return mounted
+
+
+def unfit(mounted: Mounted, checkpoint: Checkpoint, tp: str, overlays: Collection[str]) -> list[Refusal]:
+    """Why these files cannot be split over `tp` ranks: heads that do not divide, or padding that nothing would do."""
+    folder = mounted.host / mounted.inside
+    config = facts.read_json(folder / "config.json") or {}
+    # beside the whole cache folder: inside it Hugging Face's own tools would take it for a snapshot
+    target = f"{mounted.host}-tp{tp.upper().removeprefix('RING')}"
+    found = [unpadded(config, tp, folder, knob=checkpoint.knob, target=target)]
+    if checkpoint is MODEL:
+        found.append(without_overlay(config, overlays, folder))
+    return [refusal for refusal in found if refusal is not None]
+
+
+def pack_warnings(mounted: Mounted) -> list[str]:
+    """What is to be said about the upload of the model that lies there: nothing about one that nobody has named."""
+    found = packs.rows(facts.load(), mounted.host / mounted.inside)
+    return [f"{row.name}: {row.seen}. {row.cure}" for row in found if row.level == "WARN"]
 
 
 def _cached(folder: Path, checkpoint: Checkpoint) -> Mounted | None:

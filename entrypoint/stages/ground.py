@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,8 +15,9 @@ from core.units import show_seconds
 from entrypoint.boot import Boot
 from entrypoint.caches import network_refusal
 from entrypoint.serve import box_paths, engine_command, planned_speculation
-from entrypoint.sizing.padding import unpadded
-from entrypoint.stages.compose import trial_plan
+from entrypoint.sizing.padding import unpadded, without_overlay
+from entrypoint.stages.compose import overlays, trial_plan
+from model import read_json
 
 
 def disks(settings: Settings) -> tuple[str, ...]:
@@ -29,7 +29,9 @@ def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
     """Everything that is wrong on this box alone."""
     yield from stock(settings)
     yield from _checkpoint("MODEL_DIR", Path(settings.text("MODEL_DIR")), "The checkpoint")
-    yield from _divides(Path(settings.text("MODEL_DIR")), settings.text("TP"))
+    yield from _divides("MODEL_HOST_DIR", Path(settings.text("MODEL_DIR")), settings.text("TP"))
+    if settings.text("ENGINE_PROFILE") == "gb10":
+        yield from _padded(Path(settings.text("MODEL_DIR")), overlays(settings))
     plan = trial_plan(boot, settings)
     try:
         engine_command(plan, BoxPlan(0, boot.tp, "", "", "", "", 1, 1, paths=box_paths(settings)), {})
@@ -38,6 +40,7 @@ def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
     else:
         if planned_speculation(plan).method == "dflash":
             yield from _checkpoint("DFLASH_MODEL", Path(settings.text("DFLASH_MODEL")), "The drafter")
+            yield from _divides("DFLASH_HOST_DIR", Path(settings.text("DFLASH_MODEL")), settings.text("TP"))
     for name in ("LOG_DIR", "CACHE_ROOT", "STATE_DIR"):
         yield from _writable(name, Path(settings.text(name)))
     mounted = network_refusal(Path(settings.text("CACHE_ROOT")).resolve(), (boot.root / "proc/mounts").read_text())
@@ -65,14 +68,17 @@ def _checkpoint(name: str, path: Path, what: str) -> Iterator[Refusal]:
     yield Refusal(name, seen, f"a folder with the model's files on {os.uname().nodename}", cure)
 
 
-def _divides(path: Path, tp: str) -> Iterator[Refusal]:
+def _divides(knob: str, path: Path, tp: str) -> Iterator[Refusal]:
     """A checkpoint whose heads do not split over the ranks is refused before minutes of loading."""
-    try:
-        config = json.loads((path / "config.json").read_text())
-    except (OSError, ValueError):
-        return  # a missing one is named by _checkpoint; an unreadable one by vLLM
-    told = isinstance(config, dict) and "num_attention_heads" in {**config, **(config.get("text_config") or {})}
-    refusal = unpadded(config, tp, path) if told else None
+    config = read_json(path / "config.json")  # a missing one is named by _checkpoint; an unreadable one by vLLM
+    refusal = unpadded(config, tp, path, knob=knob) if config else None
+    if refusal is not None:
+        yield refusal
+
+
+def _padded(path: Path, mounted: tuple[str, ...]) -> Iterator[Refusal]:
+    """A folder of hard links that counts on the overlay's zeros is refused where nothing would add them."""
+    refusal = without_overlay(read_json(path / "config.json") or {}, mounted, path)
     if refusal is not None:
         yield refusal
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
+import model as facts
 from core.log import log
 from core.plan import differing
 from core.refusal import Refusal, Refusals
@@ -14,6 +16,7 @@ from core.row import Row, warnings_first
 from core.units import show_size
 from entrypoint.addresses import engine_addresses
 from entrypoint.boot import Again, Boot
+from entrypoint.sizing import packs
 from entrypoint.sizing.sizing import BoxMemory
 from entrypoint.stages import check, compose, ground, meet, rails
 from entrypoint.watch import recall
@@ -32,6 +35,7 @@ async def preflight(boot: Boot) -> None:
     facts = boot.facts
     assert facts is not None
     if settings.text("PREFLIGHT") == "0":
+        boot.rows = ()  # of an earlier round
         boot.board.step("off (PREFLIGHT=0)")
         return
     scene = Scene(
@@ -81,7 +85,8 @@ async def size(boot: Boot) -> None:
     subnets = (settings.text("CLUSTER_SUBNET") or settings.text("FABRIC_SUBNETS")).split(",")
     boot.netdevs = engine_addresses(interfaces, [part.strip() for part in subnets if part.strip()])
     boot.group_plan, boot.needed_bytes = plan, recall.needed(plan, sizing)
-    boot.rows = warnings_first((*boot.rows, *sizing.rows))
+    pack = packs.rows(facts.load(), Path(settings.text("MODEL_DIR"))) if plan.profile == "gb10" else ()
+    boot.rows = warnings_first((*boot.rows, *sizing.rows, *pack))
     boot.pool = sizing.pool
     boot.board.step(f"plan {plan.hash()}")
 

@@ -9,13 +9,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from core.refusal import Refusal, Refusals
 from core.settings import Settings
 from experimental.overlays import Overlay, read_all, select
-from launcher.checkpoints import DRAFTER, MODEL, locate
+from launcher.checkpoints import DRAFTER, MODEL, locate, pack_warnings, unfit
 from launcher.commandline import CommandLine, split
 from launcher.generate import COMMON, COMPOSE, OVERLAYS
 from launcher.host import Host, judge, judge_tools, look, look_at_tools
@@ -42,7 +42,7 @@ def run(arguments: list[str]) -> int:
     environ = {**seen.environ, **chosen(line, on, seen)}
     image = str(seen.settings["IMAGE"])
     if line.starts:
-        environ.update(ready(seen.settings, look(image, environ), image, environ))
+        environ.update(ready(seen.settings, look(image, environ), image, environ, [overlay.name for overlay in on]))
     else:
         refused(judge_tools(look_at_tools(environ)))
     command = [*compose_command(line, on, seen.settings, dotenv), *line.options, line.verb, *line.rest]
@@ -79,7 +79,9 @@ def chosen(line: CommandLine, on: tuple[Overlay, ...], seen: Surroundings) -> di
     return {**environ, "GLM53_SOURCES": json.dumps(sources, separators=(",", ":"))}
 
 
-def ready(settings: Settings, host: Host, image: str, environ: Mapping[str, str]) -> dict[str, str]:
+def ready(
+    settings: Settings, host: Host, image: str, environ: Mapping[str, str], overlays: Collection[str]
+) -> dict[str, str]:
     """Variables that say where the checkpoints are mounted. Raises Refusals with everything that is missing."""
     refusals = judge(host, image)
     sources = json.loads(environ["GLM53_SOURCES"])
@@ -92,6 +94,9 @@ def ready(settings: Settings, host: Host, image: str, environ: Mapping[str, str]
         except Refusal as refusal:
             refusals.append(refusal)
             continue
+        refusals += unfit(mounted, checkpoint, str(settings["TP"]), overlays)
+        for warning in pack_warnings(mounted) if checkpoint is MODEL else ():
+            print(f"glm53: {warning}", file=sys.stderr)
         found[checkpoint.knob] = str(mounted.host)
         if mounted.inside and not settings.is_set(inside):
             found[inside] = mounted.seen(checkpoint)

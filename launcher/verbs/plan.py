@@ -19,9 +19,9 @@ from core.refusal import Refusal, Refusals
 from core.registry import registry
 from core.row import Row
 from core.settings import Settings, Source, resolve
-from entrypoint.sizing import BoxMemory
+from entrypoint.sizing import BoxMemory, packs
 from entrypoint.sizing.document import differences, document
-from entrypoint.sizing.padding import unpadded
+from entrypoint.sizing.padding import unpadded, without_overlay
 from entrypoint.sizing.text import difference_text, plan_text
 from experimental.overlays import Overlay, read_all, select
 from launcher.paths import ROOT
@@ -138,9 +138,10 @@ def _checkpoint(settings: Settings, named: str | None) -> tuple[Row, ...]:
         if named:
             raise Refusal("--model", named, "a checkpoint's directory", f"ls -l {named}")
         return ()
-    refusal = unpadded(facts.read_json(folder / "config.json") or {}, str(settings["TP"]), folder)
-    padded = [Row(refusal.setting, "FAIL", refusal.seen, refusal.expected, refusal.cure)] if refusal else []
-    return (*padded, *facts.compare(facts.load(), folder))
+    config, mounted = facts.read_json(folder / "config.json") or {}, settings.text("GLM53_OVERLAYS").split(",")
+    refusals = (unpadded(config, str(settings["TP"]), folder), without_overlay(config, mounted, folder))
+    padded = [Row(told.setting, "FAIL", told.seen, told.expected, told.cure) for told in refusals if told]
+    return (*padded, *facts.compare(facts.load(), folder), *packs.rows(facts.load(), folder))
 
 
 def _diff(mine: Path, theirs: Path) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import model
-from entrypoint.sizing.padding import unpadded
+from entrypoint.sizing.padding import unpadded, without_overlay
 from experimental.tp_pad.rules import DENSE, TARGET, DoesNotDivide, padded_shape, recorded, sizes_of
 from launcher.safetensors import Unreadable, grow, read_header
 from launcher.verbs.pad import dense_sizes, target_sizes
@@ -361,3 +361,27 @@ def test_an_unpadded_checkpoint_is_refused_with_the_command_to_run() -> None:
     back = unpadded(padded, "4")
     assert back is not None
     assert "unpadded" in back.cure
+    drafter = {"num_attention_heads": 36, "num_key_value_heads": 9, "tp_pad_orig": {"tp": 3, "sizes": {}}}
+    assert unpadded(drafter, "3", knob="DFLASH_HOST_DIR") is None
+    other = unpadded(drafter, "6", knob="DFLASH_HOST_DIR")
+    assert other is not None
+    assert "9 key-value heads" in other.seen
+    assert "--tp 6" in other.cure
+
+
+def test_no_padding_is_asked_for_where_none_is_needed() -> None:
+    """Fewer key-value heads than ranks are copied; a file that names no heads is somebody else's to judge."""
+    assert unpadded({"num_attention_heads": 12, "num_key_value_heads": 2}, "6") is None
+    assert unpadded({"num_attention_heads": 12, "num_key_value_heads": 4}, "6") is not None
+    for garbage in ({}, {"num_attention_heads": "many"}, {"num_attention_heads": True}, {"text_config": None}):
+        assert unpadded(garbage, "3") is None
+    assert unpadded({"architectures": ["Glm5NextForConditionalGeneration"]}, "3") is not None
+
+
+def test_hard_links_need_the_overlay_that_adds_the_zeros() -> None:
+    linked = {"text_config": {"num_attention_heads": 66, "tp_pad_orig": {"tp": 3, "stored": "original", "sizes": {}}}}
+    told = without_overlay(linked, ("head_gate",), "/srv/models/glm-tp3")
+    assert told is not None
+    assert "tp_pad" in told.seen
+    assert without_overlay(linked, ("tp_pad",), "x") is None
+    assert without_overlay({"num_attention_heads": 64}, (), "x") is None

@@ -198,3 +198,33 @@ def test_ctrl_c_leaves_compose_the_time_it_needs_to_stop_the_engine(kit: Kit, mo
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(20) == 0
     assert (kit.docker / "graceful").exists()
+
+
+def test_a_checkpoint_that_does_not_divide_names_the_pad_command(kit: Kit, model: dict[str, str]) -> None:
+    """Before Docker: both commands, with the paths of this box and the knobs to set."""
+    big, small = Path(model["MODEL_HOST_DIR"]), Path(model["DFLASH_HOST_DIR"])
+    (big / "config.json").write_text(json.dumps({"text_config": {"num_attention_heads": 64}}))
+    (small / "config.json").write_text(json.dumps({"num_attention_heads": 32, "num_key_value_heads": 8}))
+    for tp, ranks in (("3", 3), ("RING3", 3), ("6", 6)):
+        told = refused(kit, "up", "-d", shell={**model, "TP": tp})
+        assert f"./glm53 pad {big} {big}-tp{ranks} --tp {ranks}, then set MODEL_HOST_DIR" in told
+        assert f"./glm53 pad {small} {small}-tp{ranks} --tp {ranks}, then set DFLASH_HOST_DIR" in told
+    assert kit.run("up", "-d", shell={**model, "TP": "4"}).returncode == 0
+
+
+def test_a_padded_checkpoint_needs_the_overlay_that_pads(kit: Kit, model: dict[str, str]) -> None:
+    padded = {"num_attention_heads": 66, "tp_pad_orig": {"tp": 3, "stored": "original", "sizes": {}}}
+    (Path(model["MODEL_HOST_DIR"]) / "config.json").write_text(json.dumps({"text_config": padded}))
+    shell = {**model, "TP": "3"}
+    assert "tp_pad left out" in refused(kit, "--without", "tp_pad", "up", "-d", shell=shell)
+    assert kit.run("up", "-d", shell=shell).returncode == 0
+
+
+def test_a_pack_known_to_be_bad_is_told_and_started_all_the_same(
+    kit: Kit, model: dict[str, str], tmp_path: Path
+) -> None:
+    bad = tmp_path / "LibertAIDAI"
+    Path(model["MODEL_HOST_DIR"]).rename(bad)
+    done = kit.run("up", "-d", shell={**model, "MODEL_HOST_DIR": str(bad)})
+    assert done.returncode == 0
+    assert "corrupted tokens" in done.stderr
