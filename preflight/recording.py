@@ -71,6 +71,8 @@ def record(survey: Survey, out: Path, root: Path = Path("/")) -> int:
     extra = {
         "gpus": None if survey.gpus is None else [{**asdict(one), "processes": []} for one in survey.gpus],
         "disks": {path: list(space) for path, space in survey.box.disks.items()},
+        "folders": [asdict(one) for one in survey.host.folders],
+        "registered": None if survey.registered is None else asdict(survey.registered),
     }
     files = {name: _IPV4.sub(lambda match: _public(match.group()), text) for name, text in files.items()}
     files["recorded.json"] = json.dumps(extra)

@@ -25,6 +25,7 @@ from group.ask import boottime
 from group.view import Record
 from preflight.checks import fabric as checks
 from preflight.checks.scene import link_to
+from preflight.facts.gpu import gpus as seen_gpus
 from preflight.facts.rdma import devices
 from preflight.facts.survey import rates
 
@@ -124,6 +125,7 @@ _LOSS_CURE = "Set PFC or ECN for RoCE at the switch, MTU 9000 at both ends; chan
 def facts(boot: Boot, settings: Settings, mine: tuple[Rail, ...]) -> dict[str, str]:
     """What must be equal on all boxes and is not part of the group plan: one short text a name."""
     assert boot.facts is not None
+    gpus = seen_gpus() or ()
     found = {
         "kit": boot.version,
         "kernel": boot.facts.kernel,
@@ -131,6 +133,9 @@ def facts(boot: Boot, settings: Settings, mine: tuple[Rail, ...]) -> dict[str, s
         "rail rate": "/".join(sorted({f"{rail.rate:g}" for rail in mine})),
         "MTU": "/".join(sorted({str(rail.mtu) for rail in mine})),
         "NIC firmware": "/".join(sorted({device.firmware for device in devices(boot.root) if device.active})),
+        "driver": "/".join(sorted({one.driver for one in gpus})),
+        "GPU clock limits": ", ".join(sorted({name for one in gpus for name in one.limits})) or "none" if gpus else "",
+        "GPU top clock": "/".join(sorted({f"{one.max_clock} MHz" for one in gpus})),
         "overlays": settings.text("GLM53_OVERLAYS"),
         "overlay files": _tree(Path(OVERLAY_FILES)),
         "checkpoint": _files(Path(settings.text("MODEL_DIR"))),

@@ -13,6 +13,7 @@ from core.refusal import Refusal, Refusals
 from core.row import warnings_first
 from core.settings import Settings
 from core.units import show_seconds
+from entrypoint import pagecache
 from entrypoint.boot import Boot
 from entrypoint.caches import forget_autotune
 from entrypoint.serve import engine_command
@@ -78,6 +79,7 @@ async def launch(boot: Boot) -> None:
     recall.engine_is_up(boot)
     if await _started(boot, boot.engine):
         boot.tasks.append(asyncio.create_task(observe(boot, boot.engine)))
+        boot.tasks.append(asyncio.create_task(pagecache.keep_clear(boot)))
         boot.tasks.append(asyncio.create_task(_await_exit(boot, boot.engine)))
         driver.engine = "started"
         boot.board.step(f"vLLM runs as pid {boot.engine.pid}")

@@ -14,6 +14,7 @@ from core.plan import differing
 from core.refusal import Refusal, Refusals
 from core.row import Row, warnings_first
 from core.units import show_size
+from entrypoint import pagecache
 from entrypoint.addresses import engine_addresses
 from entrypoint.boot import Again, Boot
 from entrypoint.sizing import packs
@@ -148,6 +149,7 @@ async def fabric_check(boot: Boot) -> None:
     settings, driver, _ = boot.need()
     record = driver.own.record
     assert record is not None
+    await pagecache.clear(boot, "fabric")
     if settings.text("FABRIC_CHECK") == "0":
         boot.board.step("off (FABRIC_CHECK=0)")
     else:

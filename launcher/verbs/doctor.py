@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,12 +16,13 @@ from pathlib import Path
 
 import model
 from core.registry import registry
-from core.row import Row, first_to_fix
+from core.row import Row, first_to_fix, warnings_first
 from core.settings import Settings, resolve
 from entrypoint.knobs import TP_SPELLINGS
 from launcher.paths import ROOT
 from launcher.surroundings import dotenv_file, merge, read_dotenv
 from preflight.checks import Scene, Wanted, preflight, verdict
+from preflight.checks.deep import deep
 from preflight.facts.survey import Survey, survey
 from preflight.netplan import snippet
 from preflight.recording import record, replayed
@@ -41,6 +43,8 @@ def run(arguments: list[str]) -> int:
             print(f"{record(seen, Path(options.record), root)} files in {options.record}")
             return 0
         rows = preflight(Scene(seen, wanted))
+        if options.deep:
+            rows = warnings_first((*rows, *deep(wanted, lambda line: print(line, file=sys.stderr))))
     print(json.dumps(_document(seen, rows), indent=1) if options.json else _text(seen, rows))
     first = first_to_fix(rows)
     return 0 if first is None else 1 if first.level == "WARN" else 2
@@ -49,6 +53,7 @@ def run(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="glm53 doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="rows as JSON")
+    parser.add_argument("--deep", action="store_true", help="also read and hash every model file (minutes)")
     parser.add_argument("--replay", metavar="TAR", help="look at a recording instead of this box")
     parser.add_argument("--record", metavar="TAR", help="write an anonymised recording of this box")
     return parser

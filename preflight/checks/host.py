@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from core.row import Row
 from core.units import show_size
 from preflight.checks.scene import GIB, Scene, row
+from preflight.facts import files
 
 # Kernel release prefix -> (what it does, what to boot instead). Reported.
 BAD_KERNELS: Mapping[str, tuple[str, str]] = {
@@ -82,6 +82,19 @@ def file_systems(scene: Scene) -> Iterator[Row]:
         yield row("FAIL", seen, "a folder that can be written", "Mount it without :ro.")
 
 
+def cache_folder(scene: Scene) -> Iterator[Row]:
+    """Caches that another user wrote (a container under another user, a copy by hand): nothing new would be kept."""
+    if not scene.wanted.inside:
+        return  # on the host: the container writes there, not who asks
+    for folder in scene.survey.host.folders:
+        if folder.path != scene.wanted.cache or not folder.locked:
+            continue
+        first = "the folder itself" if folder.locked[0] == "." else ", ".join(folder.locked[:3])
+        seen = f"{folder.path} belongs to user {folder.owner}; user {folder.user} cannot write {first}"
+        cure = "On the host, for the folder that CACHE_HOME names: sudo chown -R root: <folder>."
+        yield row("FAIL" if folder.locked[0] == "." else "WARN", seen, "a cache that the kit owns", cure)
+
+
 def disk(scene: Scene) -> Iterator[Row]:
     """The first boot writes a weight snapshot of every rank to the cache."""
     space = scene.survey.box.disks.get(scene.wanted.cache)
@@ -92,34 +105,15 @@ def disk(scene: Scene) -> Iterator[Row]:
 
 
 def model_files(scene: Scene) -> Iterator[Row]:
-    """Every shard that the checkpoint's index names is there and not empty."""
+    """Every shard that the checkpoint's index names is there and as long as its own header says."""
     for what, path in (("checkpoint", scene.wanted.model), ("drafter", scene.wanted.drafter)):
         folder = Path(path) if path else None
         if folder is None or not folder.is_dir():
             continue  # a missing folder is refused in stage 3
-        missing = _missing(folder)
-        if missing:
-            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            cure = f"Download again into {folder}: hf download resumes what is incomplete."
-            yield row(
-                "FAIL", f"{what}: {', '.join(missing[:3])}{more} missing or empty", "all files of the index", cure
-            )
-
-
-def _missing(folder: Path) -> list[str]:
-    try:
-        index = json.loads((folder / "model.safetensors.index.json").read_text())
-        names = sorted({str(name) for name in index["weight_map"].values()})
-    except FileNotFoundError:
-        return [] if any(folder.glob("*.safetensors")) else ["*.safetensors"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return ["a readable model.safetensors.index.json"]
-    found = []
-    for name in names:
-        try:
-            whole = (folder / name).stat().st_size > 0
-        except (OSError, ValueError):
-            whole = False
-        if not whole:
-            found.append(name)
-    return found
+        missing, short = files.missing(folder), files.cut_short(folder)
+        cure = f"Download again into {folder}: hf download resumes what is incomplete."
+        for names, fault in ((missing, "missing or empty"), (short, "cut short")):
+            if names:
+                more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+                seen = f"{what}: {', '.join(names[:3])}{more} {fault}"
+                yield row("FAIL", seen, "all files of the index, whole", cure)

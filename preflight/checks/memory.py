@@ -39,6 +39,7 @@ def registration(scene: Scene) -> Iterator[Row]:
     memory = scene.survey.host.memory
     if scene.wanted.cpu or not scene.survey.devices:
         return
+    yield from _registered(scene)
     if memory.free < REGISTERED:
         yield row(
             "WARN",
@@ -50,6 +51,25 @@ def registration(scene: Scene) -> Iterator[Row]:
         seen = f"CMA: {show_size(memory.cma_free)} free of {show_size(memory.cma_total)}"
         cure = f"On the host: {DROP}; if it stays full, reboot. Pages pinned for RDMA cannot lie in CMA blocks."
         yield row("WARN", seen, "CMA blocks that can be emptied", cure)
+
+
+def _registered(scene: Scene) -> Iterator[Row]:
+    """What came of registering a real buffer."""
+    found = scene.survey.registered
+    if found is None:
+        return
+    for one in found.tried:
+        if one.error:
+            seen = f"registering {show_size(one.bytes)} on {one.device}: {one.error}"
+            cure = f"On the host: {DROP}; then read the rows kernel and memlock limit. If it stays, reboot."
+            yield row("FAIL", seen, "a registered buffer on every device", cure)
+    if found.hung:
+        yield row("WARN", found.absent, "registered in milliseconds", "Reboot: the RDMA driver does not answer.")
+    elif found.absent:
+        yield row("info", f"registration not tried: {found.absent}")
+    elif not any(one.error for one in found.tried):
+        done = ", ".join(f"{one.device} {one.seconds:.3f} s" for one in found.tried)
+        yield row("info", f"{show_size(found.tried[0].bytes)} registered: {done}" if found.tried else "no device")
 
 
 def swap(scene: Scene) -> Iterator[Row]:

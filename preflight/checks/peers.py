@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
+from itertools import combinations
 
 from core.refusal import Refusal
 from core.row import Row
@@ -17,9 +18,9 @@ NAMES = (ENDS, TWICE, CABLES, ALONE)
 
 
 def rails_of(interfaces: Sequence[Interface]) -> tuple[Rail, ...]:
-    """The rails as far as a member's published interfaces tell: enough for cabling, MTU and addresses."""
+    """The rails as far as a member's published interfaces tell: enough for cabling, MTU, speed and addresses."""
     return tuple(
-        Rail("", one.name, str(held.ip), str(held.network), None, 0.0, one.mtu, "")
+        Rail("", one.name, str(held.ip), str(held.network), None, one.speed / 1000, one.mtu, "")
         for one in interfaces
         if one.connectx and one.carrier
         for held in one.networks()[:1]
@@ -27,8 +28,8 @@ def rails_of(interfaces: Sequence[Interface]) -> tuple[Rail, ...]:
 
 
 def compare(members: Mapping[str, Sequence[Rail]]) -> tuple[Row, ...]:
-    """Rows over all members (lan -> rails): addresses first, then MTU of the ends of every subnet."""
-    found = [*_twice(members), *_ends(members), *_alone(members)]
+    """Rows over all members (lan -> rails): addresses first, then MTU and speed of the ends of every subnet."""
+    found = [*_twice(members), *_lengths(members), *_ends(members), *_alone(members)]
     return tuple(Row(row.name, row.level, row.seen, row.expected, row.cure, link_to(row.name)) for row in found)
 
 
@@ -59,6 +60,30 @@ def _ends(members: Mapping[str, Sequence[Rail]]) -> list[Row]:
             small = ", ".join(f"{lan} {netdev}" for lan, netdev in ends if by_netdev[lan, netdev].mtu == low)
             seen = f"{network}: MTU {low} on {small}, {max(sizes)} elsewhere"
             found.append(Row(ENDS, "WARN", seen, "one MTU", f"sudo ip link set <netdev> mtu {max(sizes)} on {small}."))
+        rates = {by_netdev[end].rate for end in ends} - {0.0}  # 0: that box does not tell
+        if len(rates) > 1:
+            slow = ", ".join(f"{lan} {netdev}" for lan, netdev in ends if by_netdev[lan, netdev].rate == min(rates))
+            seen = f"{network}: {min(rates):g} Gb/s on {slow}, {max(rates):g} elsewhere"
+            cure = "Use one kind of cable, and set no lower speed at that switch port."
+            found.append(Row(ENDS, "WARN", seen, "one speed", cure))
+    return found
+
+
+def _lengths(members: Mapping[str, Sequence[Rail]]) -> list[Row]:
+    """Two subnets that overlap: the same wire with another prefix length, so that one end does not reach the other."""
+    held = sorted({rail.network for mine in members.values() for rail in mine})
+    found = []
+    for one, other in combinations(held, 2):
+        if not IPv4Network(one).overlaps(IPv4Network(other)):
+            continue
+        where = [
+            f"{rail.network} on {lan} {rail.netdev}"
+            for lan, mine in members.items()
+            for rail in mine
+            if rail.network in (one, other)
+        ]
+        cure = "Give all ends of one wire the same prefix length, in netplan."
+        found.append(Row(ENDS, "WARN", f"subnets overlap: {', '.join(where)}", "one subnet a wire", cure))
     return found
 
 

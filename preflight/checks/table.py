@@ -32,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     Check("swap", memory.swap, "swap in use"),
     Check("core dumps", memory.core_dumps),
     Check("file systems", host.file_systems, "a model directory on NFS"),
+    Check("cache folder", host.cache_folder),
     Check("disk space", host.disk, "no disk for the first weight snapshot"),
 )
 

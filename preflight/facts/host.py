@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from preflight.facts.folders import Folder, folders_of
 from preflight.facts.rdma import read, whole
 
 # Units whose invocation link under /run/systemd/units says that a desktop is running.
@@ -87,6 +88,7 @@ class HostFacts:
     nccl_library: NcclLibrary | None
     shm_bytes: int
     forwarding: bool
+    folders: tuple[Folder, ...] = ()
 
     @property
     def desktops(self) -> tuple[str, ...]:
@@ -103,8 +105,15 @@ class HostFacts:
         return best
 
 
-def host(root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> HostFacts:
-    """The host facts of the file tree `root`; what is absent is empty, never an error."""
+def host(
+    root: Path = Path("/"),
+    environ: Mapping[str, str] | None = None,
+    paths: Sequence[str] = (),
+    known: Sequence[Folder] = (),
+) -> HostFacts:
+    """The host facts of the file tree `root`; what is absent is empty, never an error. `paths`: folders whose owners
+    are looked at, beside those already `known`.
+    """
     return HostFacts(
         memory=_memory(root),
         limits=_limits(read(root / "proc/self/limits")),
@@ -120,7 +129,13 @@ def host(root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> Ho
         nccl_library=_nccl_library(root),
         shm_bytes=_shm(root),
         forwarding=read(root / "proc/sys/net/ipv4/ip_forward") == "1",
+        folders=(*known, *folders_of(paths)),
     )
+
+
+def page_cache(root: Path = Path("/")) -> int:
+    """Bytes of page cache with buffers, without shared memory."""
+    return _memory(root).cached
 
 
 def _memory(root: Path) -> MemoryDetail:

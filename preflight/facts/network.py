@@ -100,6 +100,7 @@ def interfaces(root: Path) -> tuple[Interface, ...]:
                 wireless=(path / "wireless").exists() or (path / "phy80211").exists(),
                 loopback=read(path / "type") == LOOPBACK_TYPE,
                 connectx=read(path / "device/vendor") == MELLANOX,
+                speed=whole(read(path / "speed")),
             )
         )
     return tuple(found)

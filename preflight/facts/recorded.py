@@ -1,4 +1,6 @@
-"""What a recording keeps beside files: disk space, GPUs, and the RDMA counters some time before."""
+"""What a recording keeps beside files: disk space, GPUs, owners, what registering memory said,
+and the RDMA counters some time before.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from preflight.facts.folders import Folder
 from preflight.facts.gpu import Gpu
 from preflight.facts.rdma import read
+from preflight.facts.registration import Registration
 
 FILE = "recorded.json"
 
@@ -22,6 +26,8 @@ class Recorded:
     disks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     seconds: float = 0.0
+    folders: tuple[Folder, ...] = ()
+    registered: Registration | None = None
 
 
 def recorded(root: Path) -> Recorded:
@@ -34,7 +40,7 @@ def recorded(root: Path) -> Recorded:
 
 
 def _recorded(data: Mapping[str, Any]) -> Recorded:
-    seen = data.get("gpus")
+    seen, registered = data.get("gpus"), data.get("registered")
     return Recorded(
         gpus=None if seen is None else tuple(Gpu.from_dict(one) for one in seen),
         disks={str(path): (int(total), int(free)) for path, (total, free) in data.get("disks", {}).items()},
@@ -43,4 +49,6 @@ def _recorded(data: Mapping[str, Any]) -> Recorded:
             for device, counters in data.get("earlier", {}).items()
         },
         seconds=float(data.get("seconds", 0.0)),
+        folders=tuple(Folder.from_dict(one) for one in data.get("folders", ())),
+        registered=None if registered is None else Registration.from_dict(registered),
     )

@@ -12,6 +12,7 @@ from preflight.facts.gpu import Gpu, gpus
 from preflight.facts.host import HostFacts, host
 from preflight.facts.rdma import RdmaDevice, devices, read
 from preflight.facts.recorded import recorded
+from preflight.facts.registration import Registration, probe
 from preflight.facts.types import BoxFacts
 
 # Where an address is written down so that it survives a reboot.
@@ -30,6 +31,7 @@ class Survey:
 
     configured  text of the files that give netdevs their addresses; None where none can be seen (in a container)
     rates       (RDMA device, counter, its growth a second), those that grew
+    registered  what came of registering a buffer; None where there is no RDMA device, or nobody tried
     """
 
     box: BoxFacts
@@ -38,12 +40,15 @@ class Survey:
     gpus: tuple[Gpu, ...] | None
     configured: str | None
     rates: tuple[tuple[str, str, float], ...] = ()
+    registered: Registration | None = None
 
 
 def survey(
     root: Path = LIVE, disks: Sequence[str] = ("/",), environ: Mapping[str, str] | None = None, sample_s: float = 0.0
 ) -> Survey:
-    """Look at the box whose file tree is `root`; with `sample_s`, twice at its counters."""
+    """Look at the box whose file tree is `root`; with `sample_s`, twice at its counters. `disks` are the paths whose
+    file systems and owners matter.
+    """
     kept = None if root == LIVE else recorded(root)
     found, earlier, seconds = devices(root), kept.earlier if kept else {}, kept.seconds if kept else 0.0
     if sample_s and found:
@@ -53,10 +58,11 @@ def survey(
     return Survey(
         box=gather(root, disks),
         devices=found,
-        host=host(root, environ),
+        host=host(root, environ, disks if kept is None else (), kept.folders if kept else ()),
         gpus=gpus() if kept is None else kept.gpus,
         configured=_configured(root),
         rates=rates(earlier, found, seconds),
+        registered=kept.registered if kept else probe() if found else None,
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Interface:
-    """One netdev. `addresses` are IPv4 as "a.b.c.d/len"; `connectx`: its PCI device is an RDMA-capable Mellanox."""
+    """One netdev. `addresses` are IPv4 as "a.b.c.d/len"; `connectx`: its PCI device is an RDMA-capable Mellanox;
+    `speed` in Mb/s, 0 unknown.
+    """
 
     name: str
     addresses: tuple[str, ...]
@@ -19,6 +21,7 @@ class Interface:
     wireless: bool = False
     loopback: bool = False
     connectx: bool = False
+    speed: int = 0
 
     def networks(self) -> tuple[IPv4Interface, ...]:
         """The addresses with their subnets."""
@@ -29,7 +32,8 @@ class Interface:
         """The interface of `as_dict()`'s JSON. Raises ValueError, KeyError or TypeError on anything else."""
         addresses = tuple(str(IPv4Interface(text)) for text in data["addresses"])
         flags = {name: bool(data[name]) for name in ("carrier", "wireless", "loopback", "connectx")}
-        return cls(name=str(data["name"]), addresses=addresses, mtu=int(data["mtu"]), **flags)
+        speed = int(data.get("speed", 0))  # a kit before 2026-12 does not tell
+        return cls(name=str(data["name"]), addresses=addresses, mtu=int(data["mtu"]), speed=speed, **flags)
 
 
 @dataclass(frozen=True)

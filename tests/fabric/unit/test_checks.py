@@ -14,6 +14,7 @@ from launcher.verbs import doctor
 from preflight.checks import CHECKS, Scene, Wanted, peers, preflight, verdict
 from preflight.checks.scene import anchor
 from preflight.facts.survey import survey
+from preflight.facts.types import Interface
 from preflight.recording import record, replayed
 from tests.fabric.scenes import WANTED, faults, scene
 from tests.fixtures.boxes_tree import BoxSpec, group, write
@@ -116,3 +117,23 @@ def test_off_and_strict_are_values_of_both_knobs() -> None:
         assert settings.text("PREFLIGHT") == settings.text("FABRIC_CHECK") == text
     _, refused = start.lenient(registry(), {"FABRIC_CHECK": "yes"})
     assert "strict" in str(refused[0])
+
+
+def test_the_ends_of_one_wire_are_compared_by_what_boxes_publish() -> None:
+    """MTU, speed and prefix length of the other end, from the interfaces that every box tells."""
+
+    def told(host: int, **values: object) -> tuple[Interface, ...]:
+        given = {"mtu": 9000, "carrier": True, "connectx": True, "speed": 200_000, "length": 24, **values}
+        address = f"198.18.0.{host}/{given.pop('length')}"
+        return (Interface("enp1s0f0np0", (address,), **given),)  # type: ignore[arg-type]
+
+    def said(**values: object) -> list[str]:
+        members = {"10.0.0.1": told(1), "10.0.0.2": told(2, **values)}
+        rows = peers.compare({lan: peers.rails_of(held) for lan, held in members.items()})
+        return [f"{row.name}: {row.seen}" for row in rows]
+
+    assert said() == []
+    assert said(speed=0) == [], "a box that does not tell its speed"
+    assert said(speed=100_000) == ["both ends: 198.18.0.0/24: 100 Gb/s on 10.0.0.2 enp1s0f0np0, 200 elsewhere"]
+    assert said(mtu=1500) == ["both ends: 198.18.0.0/24: MTU 1500 on 10.0.0.2 enp1s0f0np0, 9000 elsewhere"]
+    assert said(length=16)[0].startswith("both ends: subnets overlap: 198.18.0.0/24 on 10.0.0.1 enp1s0f0np0")
