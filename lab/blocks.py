@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Sequence
 
 from core.refusal import Refusal
 
 FIRST_BOX = 11
-BLOCKS = range(0, 255)
+BLOCKS: Sequence[int] = range(0, 255)
 
 
 def address(block: int, number: int) -> str:

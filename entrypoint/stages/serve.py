@@ -278,7 +278,8 @@ async def _hear_the_silent(boot: Boot, settings: Settings) -> None:
         driver.poke()
         return
     boot.board.step(f"serving; {names} is silent on the LAN, but its rank works")
-    until = boottime() + CANARY_PAUSE_S
+    # A worker that does not hear the head counts its steps for LOST_S: a token must come well within that.
+    until = boottime() + min(CANARY_PAUSE_S, settings.number("LOST_S") / 3)
     while boottime() < until and silent_seats(boot) == silent:
         await driver.changed(1.0)
     if not silent_seats(boot):

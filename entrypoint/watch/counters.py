@@ -55,8 +55,9 @@ def parse(text: str) -> Counters:
 class Rank:
     """An engine's processes on this box.
 
-    orders      bytes read by all of them, sockets too: every step's orders come to a worker over a socket, so a
-                rank that waits for nothing shows here (RDMA does not)
+    orders      bytes read and written by all of them: every step's orders come to a worker over a socket, and what
+                it sends for them goes over one, so a rank that waits for nothing shows here. Both, because the
+                kernel counts read() and write() only: what a library takes with recv() is in neither, nor is RDMA
     cpu_ticks   user and system time; a spinning kernel shows here too, so it proves nothing by itself
     compiling   names of compilers that run beneath
     """
@@ -85,7 +86,7 @@ def rank(pids: Iterable[int], proc: Path = Path("/proc")) -> Rank:
         count += 1
         ticks += int(fields[11]) + int(fields[12])
         rss += int(statm.split()[1]) * page
-        orders += next((int(line[6:]) for line in io.splitlines() if line.startswith("rchar:")), 0)
+        orders += sum(int(line[6:]) for line in io.splitlines() if line.startswith(("rchar:", "wchar:")))
         if name in COMPILERS:
             compiling.add(name)
     return Rank(count, orders, ticks, rss, tuple(sorted(compiling)))

@@ -1,5 +1,6 @@
 """Ways to make a box. Each provider is a module with the same functions, so that they compare side by side.
 process: a box is a set of processes on this machine (a pid namespace where permitted). No root, no Docker.
+netns: as process, each box in a network namespace of its own. Root; for bench/chaos, which enters one first.
 docker: a box is a container of the real image, started with the real compose file. Root and a Docker engine.
 """
 

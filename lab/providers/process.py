@@ -67,8 +67,15 @@ def kit_log(box: Box) -> Path:
     return box.path / "kit.log"
 
 
-def start(lab: Lab, box: Box, argv: list[str], environment: Mapping[str, str], claim: int | None) -> None:
-    """Start the box's keeper; `claim` is the descriptor that holds the lab's address block."""
+def start(
+    lab: Lab,
+    box: Box,
+    argv: list[str],
+    environment: Mapping[str, str],
+    claim: int | None,
+    front: tuple[str, ...] = (),
+) -> None:
+    """Start the box's keeper, behind `front`; `claim` is the descriptor that holds the lab's address block."""
     if kept(box).alive:
         raise Refusal("box", f"{box.name} is up", "a box that is down", f"./glm53 lab stop {box.name}")
     box.path.mkdir(parents=True, exist_ok=True)
@@ -86,7 +93,7 @@ def start(lab: Lab, box: Box, argv: list[str], environment: Mapping[str, str], c
     (box.path / "kit.log").touch()
     with (box.path / "keeper.log").open("ab") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-S", "-E", str(KEEPER), "keep", str(box.path)],
+            [*front, sys.executable, "-S", "-E", str(KEEPER), "keep", str(box.path)],
             cwd=ROOT,
             env={"PATH": os.environ.get("PATH", os.defpath), mark(lab, box)[0]: mark(lab, box)[1]},
             stdin=subprocess.DEVNULL,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from entrypoint.watch.counters import Counters, parse
+from pathlib import Path
+
+from entrypoint.watch.counters import Counters, parse, rank
 from entrypoint.watch.phases import phase
 from entrypoint.watch.wedge import Due, Known, Limits, Seen, Still, look, stood
 
@@ -100,3 +102,15 @@ def test_a_stalled_boot_says_where_it_stood() -> None:
     assert phase(["INFO Loading safetensors checkpoint shards: 50%"]).name == "loading weights"
     assert phase(["Loading safetensors", "Capturing CUDA graphs 3/9"]).name == "capturing graphs"
     assert phase([]).name == "meeting the other ranks"
+
+
+def test_a_rank_that_takes_orders_with_recv_shows_by_what_it_writes(tmp_path: Path) -> None:
+    folder = tmp_path / "7"
+    folder.mkdir()
+    (folder / "stat").write_text("7 (python3) S " + " ".join(["0"] * 40))
+    (folder / "statm").write_text("10 5 0 0 0 0 0")
+    orders = []
+    for written in (100, 196):  # gloo: the bytes read stay as they are
+        (folder / "io").write_text(f"rchar: 5000\nwchar: {written}\nsyscr: 1\n")
+        orders.append(rank([7], tmp_path).orders)
+    assert orders[1] > orders[0]
