@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from core.log import log
@@ -15,8 +15,10 @@ from core.units import show_seconds
 from entrypoint.boot import Boot
 from entrypoint.caches import network_refusal
 from entrypoint.serve import box_paths, engine_command, planned_speculation
+from entrypoint.serve.environment import without_kit
 from entrypoint.sizing.padding import unpadded, without_overlay
 from entrypoint.stages.compose import overlays, trial_plan
+from image import startup
 from model import read_json
 
 
@@ -48,6 +50,9 @@ def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
         yield mounted
     yield from _python(settings.text("ENGINE_PYTHON"))
     yield from _key_file(settings.text("API_KEY_FILE"))
+    yield from startup.template_refusals(settings.text("CHAT_TEMPLATE"))
+    if startup.wants_plugin(boot.environ):
+        yield from _attention_plugin(boot.environ, settings.text("ENGINE_PYTHON"))
 
 
 def stock(settings: Settings) -> Iterator[Refusal]:
@@ -109,6 +114,15 @@ def _key_file(text: str) -> Iterator[Refusal]:
         yield Refusal(
             "API_KEY_FILE", f"{text} cannot be read", "a readable file with the key", "Mount it, or unset API_KEY_FILE."
         )
+
+
+def _attention_plugin(environ: Mapping[str, str], python: str) -> Iterator[Refusal]:
+    try:
+        found = startup.plugins(python, without_kit(environ.get("PYTHONPATH", "")))
+    except Refusal as refusal:
+        yield refusal
+    else:
+        yield from startup.plugin_refusals(environ, found)
 
 
 async def sweep(boot: Boot, settings: Settings) -> None:

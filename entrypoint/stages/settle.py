@@ -13,6 +13,7 @@ from core.log import log
 from core.plan import differing
 from core.refusal import Refusal, Refusals
 from core.row import Row, warnings_first
+from core.settings import Settings
 from core.units import show_size
 from entrypoint import pagecache
 from entrypoint.addresses import engine_addresses
@@ -23,6 +24,7 @@ from entrypoint.stages import check, compose, ground, meet, rails
 from entrypoint.watch import recall
 from group.ask import boottime
 from group.machine import ENGAGED
+from image import startup
 from preflight.checks import Scene, verdict
 from preflight.checks import preflight as look
 from preflight.facts.survey import survey
@@ -42,7 +44,7 @@ async def preflight(boot: Boot) -> None:
     scene = Scene(
         await asyncio.to_thread(survey, boot.root, ground.disks(settings), os.environ), rails.wanted(boot, settings)
     )
-    found = look(scene)
+    found = warnings_first((*look(scene), *image_rows(boot, settings)))
     memory = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
     rows = [Row("memory", "info", memory)]
     rows += [Row(f"disk {path}", "info", f"{show_size(free)} free") for path, (_, free) in facts.disks.items()]
@@ -54,6 +56,12 @@ async def preflight(boot: Boot) -> None:
     failed = [row for row in found if row.level == "FAIL"]
     if failed and settings.text("PREFLIGHT") == "strict":
         await _stay_refused(boot, failed)
+
+
+def image_rows(boot: Boot, settings: Settings) -> tuple[Row, ...]:
+    """What the image warns of: the template that vLLM will get, the checkpoint's sampling, a knob nobody reads."""
+    template = settings.text("CHAT_TEMPLATE")
+    return tuple(startup.rows(boot.environ, Path(settings.text("MODEL_DIR")), Path(template) if template else None))
 
 
 async def _stay_refused(boot: Boot, rows: Sequence[Row]) -> NoReturn:
