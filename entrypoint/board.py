@@ -78,6 +78,7 @@ class Board:
                 "version": boot.version,
                 "profile": boot.text("ENGINE_PROFILE", "gb10"),
             },
+            "image": boot.image or None,
             "box": self._box(),
             "stage": self.current.key,
             "stages": [_stage(progress, now) for progress in self.progress],

@@ -22,6 +22,7 @@ from entrypoint.watch.counters import Rank
 from group.ask import boottime
 from group.driver import Driver
 from group.view import About, View
+from image import identity
 
 if TYPE_CHECKING:
     import uvicorn
@@ -52,7 +53,8 @@ class Boot:
     settings: Settings | None = None
     facts: BoxFacts | None = None
     hostname: str = field(default_factory=lambda: socket.gethostname().split(".", 1)[0])
-    version: str = "0.1.0"
+    version: str = field(default_factory=identity.kit_version)
+    image: dict[str, str] = field(init=False)
     lan: str = ""
     ifname: str = ""
     tp: int = 0
@@ -93,6 +95,9 @@ class Boot:
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     answers: int = 0
     board: Board = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.image = identity.report(self.environ)
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:

@@ -10,6 +10,9 @@ from typing import Any
 
 KIT = Path(__file__).resolve().parent.parent
 FILE = KIT / "image.json"
+# The image's own id, which it cannot hold: ./glm53 asks Docker for it and hands it in.
+IMAGE_ID = "GLM53_IMAGE_ID"
+TOLD = ("kit", "base", "base_digest", "patched_tree", "flashkda")
 
 
 def kit_version(root: Path = KIT) -> str:
@@ -27,9 +30,33 @@ def write(found: Mapping[str, Any], file: Path = FILE) -> None:
 
 
 def read(file: Path = FILE) -> dict[str, Any]:
-    """kit, base, base_digest, versions, patches, patched_tree, flashkda; empty outside an image."""
+    """kit, base, base_digest, versions, patches, patched_tree, flashkda; empty outside an image.
+
+    Raises OSError or ValueError for a record that is there and cannot be read.
+    """
     try:
         found: dict[str, Any] = json.loads(file.read_text())
     except FileNotFoundError:
         return {}
     return found
+
+
+def report(environ: Mapping[str, str], file: Path = FILE) -> dict[str, str]:
+    """What a running box says of its image: `id` ("" when nobody handed it in) and TOLD; empty outside an image.
+
+    A record that cannot be read is told as it is: the page must come up in a damaged image too.
+    """
+    try:
+        record = read(file)
+    except (OSError, ValueError) as error:
+        record = {"kit": f"{file.name} cannot be read: {error}"}
+    if not record:
+        return {}
+    return {"id": environ.get(IMAGE_ID, ""), **{name: str(record.get(name, "")) for name in TOLD}}
+
+
+def compared(report: Mapping[str, str]) -> dict[str, str]:
+    """What must be equal on all boxes, one short text a name, for the fabric's comparison; empty texts left out."""
+    short = report.get("id", "").removeprefix("sha256:")[:12]
+    found = {"image": short, "patched tree": report.get("patched_tree", ""), "FlashKDA": report.get("flashkda", "")}
+    return {name: text for name, text in found.items() if text}

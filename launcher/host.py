@@ -28,7 +28,10 @@ class Container:
 
 @dataclass(frozen=True)
 class Host:
-    """What was seen. None is "no answer"; `daemon` is the error line of docker, empty when it answers."""
+    """What was seen. None is "no answer"; `daemon` is the error line of docker, empty when it answers.
+
+    image  its id; "" where this box has none of that name (yet)
+    """
 
     docker: str | None
     compose: str | None
@@ -36,16 +39,16 @@ class Host:
     runtimes: tuple[str, ...]
     infiniband: bool
     container: Container | None
-    image: bool
+    image: str
 
 
 def look_at_tools(environ: Mapping[str, str]) -> Host:
     """Only what judge_tools needs: `down` or `logs` must not ask the daemon four questions first."""
     docker = shutil.which("docker", path=environ.get("PATH"))
     if docker is None:
-        return Host(None, None, "", (), False, None, False)
+        return Host(None, None, "", (), False, None, "")
     status, out, _ = _ask(environ, "compose", "version", "--short")
-    return Host(docker, out.strip() if status == 0 else None, "", (), False, None, False)
+    return Host(docker, out.strip() if status == 0 else None, "", (), False, None, "")
 
 
 def look(image: str, environ: Mapping[str, str], root: Path = Path("/")) -> Host:
@@ -56,10 +59,10 @@ def look(image: str, environ: Mapping[str, str], root: Path = Path("/")) -> Host
         return tools
     status, out, error = _ask(environ, "info", "--format", "{{json .Runtimes}}")
     if status != 0:
-        return Host(docker, compose, _first(error) or f"exit {status}", (), infiniband, None, False)
+        return Host(docker, compose, _first(error) or f"exit {status}", (), infiniband, None, "")
     runtimes = tuple(json.loads(out)) if out.strip().startswith("{") else ()
-    image_there = _ask(environ, "image", "inspect", "--format", "{{.Id}}", image)[0] == 0
-    return Host(docker, compose, "", runtimes, infiniband, _container(environ), image_there)
+    status, found, _ = _ask(environ, "image", "inspect", "--format", "{{.Id}}", image)
+    return Host(docker, compose, "", runtimes, infiniband, _container(environ), found.strip() if status == 0 else "")
 
 
 def judge_tools(host: Host) -> list[Refusal]:

@@ -23,6 +23,7 @@ from fabric import verdict
 from fabric.round import Job, Outcome, run_round
 from group.ask import boottime
 from group.view import Record
+from image.identity import compared
 from preflight.checks import fabric as checks
 from preflight.checks.scene import link_to
 from preflight.facts.gpu import gpus as seen_gpus
@@ -128,6 +129,7 @@ def facts(boot: Boot, settings: Settings, mine: tuple[Rail, ...]) -> dict[str, s
     gpus = seen_gpus() or ()
     found = {
         "kit": boot.version,
+        **compared(boot.image),
         "kernel": boot.facts.kernel,
         "rails": str(len(mine)),
         "rail rate": "/".join(sorted({f"{rail.rate:g}" for rail in mine})),

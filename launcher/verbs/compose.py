@@ -15,6 +15,7 @@ from pathlib import Path
 from core.refusal import Refusal, Refusals
 from core.settings import Settings
 from experimental.overlays import Overlay, read_all, select
+from image.identity import IMAGE_ID
 from launcher.checkpoints import DRAFTER, MODEL, locate, pack_warnings, unfit
 from launcher.commandline import CommandLine, split
 from launcher.generate import COMMON, COMPOSE, OVERLAYS
@@ -82,10 +83,13 @@ def chosen(line: CommandLine, on: tuple[Overlay, ...], seen: Surroundings) -> di
 def ready(
     settings: Settings, host: Host, image: str, environ: Mapping[str, str], overlays: Collection[str]
 ) -> dict[str, str]:
-    """Variables that say where the checkpoints are mounted. Raises Refusals with everything that is missing."""
+    """Variables that say where the checkpoints are mounted, and the image's id.
+
+    Raises Refusals with everything that is missing.
+    """
     refusals = judge(host, image)
     sources = json.loads(environ["GLM53_SOURCES"])
-    found: dict[str, str] = {}
+    found = {IMAGE_ID: host.image} if host.image else {}
     drafting = settings["SPEC_METHOD"] == "dflash" and not settings.flag("MTP")
     wanted = ((MODEL, "MODEL_DIR"), (DRAFTER, "DFLASH_MODEL")) if drafting else ((MODEL, "MODEL_DIR"),)
     for checkpoint, inside in wanted:

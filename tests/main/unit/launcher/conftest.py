@@ -30,7 +30,7 @@ if words[:2] == ["compose", "version"]:
 elif words[0] == "info":
     sys.exit(say["daemon"]) if say["daemon"] else print(json.dumps(say["runtimes"]))
 elif words[0] == "image":
-    sys.exit(0 if say["image"] else 1)
+    print("sha256:5eed") if say["image"] else sys.exit("No such image")
 elif words[0] == "ps":
     print(say["container"]) if say["container"] is not None else None
 elif "up" in words and say["slow"]:
