@@ -35,14 +35,14 @@ def misspelt(environ: Mapping[str, str], knobs: Collection[str]) -> tuple[Refusa
     return tuple(_refusal(name, knob) for name, knob in near.items() if knob)
 
 
-def unknown(names: Collection[str], knobs: Collection[str]) -> tuple[Refusal, ...]:
-    """A refusal for every name of compose/.env that nothing would read."""
+def unknown(names: Collection[str], knobs: Collection[str], place: str = "compose/.env") -> tuple[Refusal, ...]:
+    """A refusal for every name of `place` that nothing would read."""
     found = []
     for name in sorted(names):
         if name in knobs or name.upper().startswith(FOREIGN_IN_DOTENV):
             continue
         near = name.upper() if name.upper() in knobs else _near(name.upper(), knobs, 2)
-        found.append(_refusal(name, near, "compose/.env"))
+        found.append(_refusal(name, near, place))
     return tuple(found)
 
 

@@ -23,6 +23,9 @@ def address(block: int, number: int) -> str:
 
 def claim(boxes: int, ports: tuple[int, ...]) -> tuple[int, socket.socket]:
     """The first free block, and the socket that holds it; Refusal when all are taken."""
+    for port in ports:
+        if not _free("0.0.0.0", port):
+            _held_everywhere(port)
     for block in BLOCKS:
         held = hold(block)
         if held is None:
@@ -31,6 +34,16 @@ def claim(boxes: int, ports: tuple[int, ...]) -> tuple[int, socket.socket]:
             return block, held
         held.close()
     raise Refusal("lab", "every block of 127.0.0.0/16 taken", "a free one", "./glm53 lab down in other clones")
+
+
+def _held_everywhere(port: int) -> None:
+    """Refusal when whoever listens on `port` does so on every address: then no block would do."""
+    last = address(BLOCKS[-1], 200)
+    if not _free(last, port):
+        cure = (
+            f"See who has it (ss -ltnp 'sport = :{port}'), or ./glm53 lab up --set API_PORT=... --set STATUS_PORT=..."
+        )
+        raise Refusal(f"port {port}", "in use on every address of this machine", "a port that is free there", cure)
 
 
 def hold(block: int) -> socket.socket | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import socket
 import time
@@ -12,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.refusal import Refusal
-from lab import blocks, model, providers, state, vllm
+from lab import blocks, model, processes, providers, state, vllm
 from lab.environment import command, environment, make_folders
 from lab.state import Box, Lab
 from lab.watch import Say
@@ -28,11 +29,13 @@ def create(
 ) -> tuple[Lab, socket.socket]:
     """Claim addresses and describe a lab; no box is started. The socket holds the claim until boxes do.
 
-    `namespaces` None takes them where permitted. Raises Refusal when a lab of this name is up.
+    `namespaces` None takes them where permitted. Raises Refusal when a lab of this name is up or on its way.
     """
+    state.check_name(name)
     with _one_at_a_time():
         if state.file_of(name).exists():
             before = state.load(name)
+            _not_by_another(before)
             up = [box.name for box in before.boxes if providers.of(before).kept(box).alive]
             if up:
                 raise Refusal("lab", f"'{name}' is up ({', '.join(up)})", "no lab of that name", "./glm53 lab down")
@@ -43,13 +46,18 @@ def create(
         made = providers.of(lab)
         permitted = made.namespaces_permitted() if namespaces is None else namespaces
         boxes = tuple(replace(box, address=made.address(block, box.number)) for box in lab.boxes)
-        lab = replace(lab, namespaces=permitted, boxes=boxes)
+        lab = replace(lab, namespaces=permitted, boxes=boxes, starter=_me())
         state.save(lab)
         return lab, held
 
 
 def start(lab: Lab, box: Box, held: socket.socket | None = None) -> None:
-    """Start one box; environments and the model must exist or are made here, with progress."""
+    """Start one box; environments and the model must exist or are made here, with progress.
+
+    Raises Refusal when the lab was taken down meanwhile.
+    """
+    if not state.file_of(lab.name).exists():
+        raise Refusal("lab", f"'{lab.name}' was taken down", "a lab that was brought up", "./glm53 lab up")
     root, engine, kit, tiny = ROOT, python_of(vllm.environment()), python_of(locked("kit")), model.tiny()
     settings = environment(lab, box, root, engine, tiny)
     make_folders(settings, box)
@@ -73,6 +81,7 @@ def start_all(lab: Lab, held: socket.socket, at_s: Sequence[float], say: Say) ->
         start(lab, box, held)
         if when:
             say(f"  {when:5.1f}s  {box.name} started")
+    state.save(replace(lab, starter=(0, 0)))
     return time.monotonic()
 
 
@@ -88,8 +97,9 @@ def stop(lab: Lab, boxes: Sequence[Box], grace_s: float = GRACE_S) -> list[str]:
 def down(lab: Lab, grace_s: float = GRACE_S) -> list[str]:
     """Stop all boxes, remove the lab's files and check that nothing is left. Returns the boxes that were killed.
 
-    Raises Refusal naming what is left.
+    Raises Refusal naming what is left, or when another process is still starting its boxes.
     """
+    _not_by_another(lab)
     killed = stop(lab, lab.boxes, grace_s)
     left = providers.of(lab).leftovers(lab)
     if left:
@@ -106,6 +116,20 @@ def remove(lab: Lab) -> None:
                 shutil.rmtree(base / f"glm53-{lab.group}-{box.number}", ignore_errors=True)
     shutil.rmtree(state.home() / lab.name, ignore_errors=True)
     state.file_of(lab.name).unlink(missing_ok=True)
+
+
+def _me() -> tuple[int, int]:
+    own = processes.look(os.getpid())
+    return (own.pid, own.born) if own is not None else (0, 0)
+
+
+def _not_by_another(lab: Lab) -> None:
+    """Refusal while another `lab up` starts the boxes of this lab: what it has not started yet nobody could stop."""
+    pid, born = lab.starter
+    now = processes.look(pid) if pid and pid != os.getpid() else None
+    if now is not None and now.born == born:
+        seen = f"'{lab.name}' is being brought up by process {pid}"
+        raise Refusal("lab", seen, "one `lab up` at a time", f"Wait for it, or end it (kill {pid}): it cleans up.")
 
 
 @contextmanager

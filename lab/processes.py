@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +96,14 @@ def send(processes: Iterable[Process], number: signal.Signals) -> int:
             continue
         sent += 1
     return sent
+
+
+def whole(act: Callable[[], None]) -> None:
+    """Run `act` to its end although a Ctrl-C comes meanwhile, which is raised afterwards: in a thread, as signals
+    meet the main one only. A process half made could not be found and ended.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(act).result()
 
 
 def wait_until(condition: Callable[[], bool], deadline_s: float, every_s: float = 0.05) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from lab import blocks
 from launcher.paths import ROOT
 
 DEFAULT_NAME = "lab"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")  # part of a path, of GROUP_NAME and of host names
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Lab:
     set          knobs for all boxes ("TP") or for one ("box2.TP"), as the user gave them
     ports        of the door and of the page, the same on every box
     provider     a module of lab/providers
+    starter      (pid, born) of the `lab up` that is still starting its boxes; (0, 0) afterwards
     """
 
     name: str
@@ -50,6 +53,7 @@ class Lab:
     set: Mapping[str, str]
     boxes: tuple[Box, ...]
     provider: str = "process"
+    starter: tuple[int, int] = (0, 0)
 
     def box(self, text: str) -> Box:
         """The box that `text` names: box2, 2 or its address."""
@@ -71,6 +75,12 @@ class Lab:
 def home() -> Path:
     """The folder of all labs of this clone."""
     return ROOT / ".lab"
+
+
+def check_name(name: str) -> None:
+    """Refusal for a name that is no plain word: folders of that name are made and removed."""
+    if not NAME.fullmatch(name):
+        raise Refusal("--name", repr(name), "up to 40 letters, digits, - and _", "./glm53 lab --name other up")
 
 
 def file_of(name: str) -> Path:
@@ -97,9 +107,14 @@ def save(lab: Lab) -> None:
 
 
 def load(name: str) -> Lab:
-    """The lab; Refusal when there is none of that name."""
+    """The lab; Refusal when there is none of that name, or its description is not one."""
+    file = file_of(name)
     try:
-        data = json.loads(file_of(name).read_text())
+        data = json.loads(file.read_text())
+        made = {"boxes": tuple(Box(**box) for box in data["boxes"]), "starter": tuple(data.get("starter", (0, 0)))}
+        return Lab(**{**data, **made})
     except FileNotFoundError:
         raise Refusal("lab", f"no lab named {name}", "a lab that was brought up", "./glm53 lab up") from None
-    return Lab(**{**data, "boxes": tuple(Box(**box) for box in data["boxes"])})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        cure = f"End its boxes if any run (ps -ef | grep keeper.py), then rm {file}"
+        raise Refusal("lab", f"{file} does not describe a lab", "what `lab up` wrote", cure) from None

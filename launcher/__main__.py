@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from core.refusal import Refusal, Refusals
 from launcher.verbs.table import find, help_text
+
+# What a disk or a permission does to any verb, and what to do about it.
+CURES = {
+    errno.ENOSPC: "df -h shows which disk is full: free some of it, or put the cache elsewhere (GLM53_CACHE=...).",
+    errno.EDQUOT: "Free some of your quota, or put the cache elsewhere (GLM53_CACHE=...).",
+    errno.EROFS: "Run from a clone on a disk that can be written; GLM53_CACHE=... moves the cache.",
+    errno.EACCES: "ls -ld it: it belongs to another user. GLM53_CACHE=... moves the cache.",
+    errno.EPERM: "ls -ld it: it belongs to another user. GLM53_CACHE=... moves the cache.",
+}
+ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Told(KeyboardInterrupt):
+    """TERM, or the terminal has gone: to be cleaned up after like Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 def main(arguments: list[str]) -> int:
@@ -15,7 +39,8 @@ def main(arguments: list[str]) -> int:
             print(help_text())
             return 0
         verb, rest = find(arguments)
-        return verb(rest)
+        with _cleanly_ended():
+            return verb(rest)
     except Refusals as refusals:
         for refusal in refusals.refusals:
             print(f"glm53: {refusal}", file=sys.stderr)
@@ -23,9 +48,38 @@ def main(arguments: list[str]) -> int:
     except Refusal as refusal:
         print(f"glm53: {refusal}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as told:
+        number = told.number if isinstance(told, Told) else int(signal.SIGINT)
         print("glm53: interrupted", file=sys.stderr)
-        return 130
+        return 128 + number
+    except BrokenPipeError:  # whoever read our output has enough of it (`... | head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except OSError as error:
+        if error.errno not in CURES:
+            raise
+        place = str(error.filename or "disk")
+        full = Refusal(place, error.strerror or "no access", "a place to write", CURES[error.errno])
+        print(f"glm53: {full}", file=sys.stderr)
+        return 2
+
+
+@contextmanager
+def _cleanly_ended() -> Iterator[None]:
+    """TERM and a lost terminal raise Told where the verb stands; one that is ignored (nohup) stays so."""
+
+    def tell(number: int, _frame: FrameType | None) -> None:
+        raise Told(number)
+
+    before = {number: signal.getsignal(number) for number in ENDS}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, tell)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

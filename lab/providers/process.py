@@ -91,6 +91,11 @@ def start(
     file.write_text(json.dumps(spec, indent=1) + "\n")
     (box.path / "keeper.json").unlink(missing_ok=True)
     (box.path / "kit.log").touch()
+    processes.whole(lambda: _start_keeper(lab, box, claim))
+
+
+def _start_keeper(lab: Lab, box: Box, claim: int | None) -> None:
+    """Returns once the keeper has said that it runs; Refusal after 10 s."""
     with (box.path / "keeper.log").open("ab") as log:
         keeper = subprocess.Popen(
             [*front, sys.executable, "-S", "-E", str(KEEPER), "keep", str(box.path)],

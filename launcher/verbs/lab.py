@@ -7,21 +7,31 @@ With --provider docker they are containers of the real image, started with the r
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import signal
 import sys
 import time
 from collections.abc import Callable
 
+from core.lint import unknown
 from core.refusal import Refusal, Refusals
+from core.registry import registry
 from core.units import show_seconds
+from lab import state
 
 QUESTION = "Say something."
 READY_S = 300.0
+LONGEST_S = 86400.0
+MOST_BOXES = 8
+# Names in --set that are no knobs but the engine's or its libraries' own: the kit hands them on.
+ENGINE_PREFIXES = ("VLLM_", "NCCL_", "GLOO_", "TORCH", "OMP_")
 
 
 def run(arguments: list[str]) -> int:
     """Exit status of the verb."""
     options = _parser().parse_args(arguments)
+    state.check_name(options.name)
     action: Callable[[argparse.Namespace], int] = options.action
     return action(options)
 
@@ -32,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
     up = verbs.add_parser("up", help="start boxes, wait until they serve, ask a question")
-    up.add_argument("--boxes", type=int, default=None, help="2, 3, 4 or 6 (default: --tp, else 2)")
+    up.add_argument("--boxes", type=int, default=None, help="2, 3, 4 or 6 (default: --tp, else 2); others with --tp")
     up.add_argument("--tp", default=None, help="tensor-parallel size (default: --boxes)")
     up.add_argument("--stagger", type=float, nargs="+", default=[], metavar="S", help="second at which each box starts")
     up.add_argument("--set", action="append", default=[], metavar="[BOX.]KNOB=VALUE", help="a knob of all or one box")
@@ -57,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     logs = verbs.add_parser("logs", help="what a box's kit (or its engine) wrote")
     logs.add_argument("box")
     logs.add_argument("--engine", action="store_true", help="vLLM's log instead of the kit's")
-    logs.add_argument("-n", type=int, default=60, help="last lines (default: 60)")
+    logs.add_argument("-n", type=int, default=60, metavar="LINES", help="last lines (default: 60)")
     logs.set_defaults(action=_logs)
 
     execute = verbs.add_parser("exec", help="run a command in a box")
@@ -81,7 +91,11 @@ def _say(text: str) -> None:
 
 
 def _settings(options: argparse.Namespace) -> tuple[int, dict[str, str]]:
-    """Number of boxes and knobs of a command line."""
+    """Number of boxes and knobs of a command line.
+
+    Raises what is wrong with it. A knob's bad value is left to the kit: a lab is there to try faults; the lab's own
+    are TP, which says how many boxes, and the ports, which it must find free.
+    """
     chosen = {}
     for text in options.set:
         name, equals, value = text.partition("=")
@@ -90,13 +104,45 @@ def _settings(options: argparse.Namespace) -> tuple[int, dict[str, str]]:
         chosen[name] = value
     if options.tp is not None:
         chosen["TP"] = options.tp
+    for name in ("TP", "API_PORT", "STATUS_PORT"):
+        if chosen.get(name):
+            registry()[name].parse(chosen[name])
     count = options.boxes
     if count is None:
-        digits = "".join(character for character in chosen.get("TP", "") if character.isdigit())
-        count = int(digits) if digits and 1 < int(digits) <= 6 else 2
-    if not 1 <= count <= 8:
-        raise Refusal("--boxes", str(count), "a number from 1 to 8", "./glm53 lab up --boxes 2")
+        count = int("".join(character for character in chosen.get("TP") or "2" if character.isdigit()))
+    sizes = tuple(int(choice) for choice in registry()["TP"].choices if choice.isdigit())
+    if count not in (range(1, MOST_BOXES + 1) if "TP" in chosen else sizes):
+        expected = f"one of {', '.join(map(str, sizes))}; with --tp, 1 to {MOST_BOXES}"
+        raise Refusal("--boxes", str(count), expected, "./glm53 lab up --boxes 2")
+    _names(chosen, count)
+    _times(options, count)
     return count, chosen
+
+
+def _names(chosen: dict[str, str], count: int) -> None:
+    """Refuse what --set names and nothing would read."""
+    boxes = [f"box{number}" for number in range(1, count + 1)]
+    knobs = set()
+    for name in chosen:
+        box, dot, knob = name.rpartition(".")
+        if dot and (box not in boxes or knob in ("API_PORT", "STATUS_PORT")):
+            expected = f"KNOB, or boxN.KNOB with one of {', '.join(boxes)}; the ports are alike on all"
+            raise Refusal("--set", name, expected, "./glm53 lab up --set box2.MAX_MODEL_LEN=512")
+        knobs.add(knob)
+    strange = unknown([name for name in knobs if not name.startswith(ENGINE_PREFIXES)], registry(), "--set")
+    if strange:
+        raise Refusals(strange)
+
+
+def _times(options: argparse.Namespace, count: int) -> None:
+    """Refuse seconds that no clock reaches."""
+    for name, values in (("--stagger", options.stagger), ("--timeout", [options.timeout])):
+        for value in values:
+            if not (math.isfinite(value) and 0 <= value <= LONGEST_S):
+                raise Refusal(name, f"{value:g}", f"seconds from 0 to {LONGEST_S:g}", "./glm53 lab up --help")
+    if len(options.stagger) > count:
+        seen = f"{len(options.stagger)} seconds for {count} boxes"
+        raise Refusal("--stagger", seen, "at most one for each box", "./glm53 lab up --help")
 
 
 def _up(options: argparse.Namespace) -> int:
@@ -105,10 +151,10 @@ def _up(options: argparse.Namespace) -> int:
     count, chosen = _settings(options)
     namespaces = False if options.no_namespaces else None
     lab, held = cluster.create(options.name, count, chosen, namespaces, options.provider)
-    kind = "in namespaces of their own" if lab.namespaces else "as plain processes"
-    kind = "as containers" if options.provider == "docker" else kind
-    _say(f"lab '{lab.name}': {count} boxes {kind}, {lab.boxes[0].address} to {lab.boxes[-1].address}")
     try:
+        kind = "in namespaces of their own" if lab.namespaces else "as plain processes"
+        kind = "as containers" if options.provider == "docker" else kind
+        _say(f"lab '{lab.name}': {count} boxes {kind}, {lab.boxes[0].address} to {lab.boxes[-1].address}")
         with held:
             began = time.monotonic()
             cluster.start_all(lab, held, options.stagger, _say)
@@ -117,10 +163,9 @@ def _up(options: argparse.Namespace) -> int:
         took = watch.until_all_healthy(lab, options.timeout + max(options.stagger, default=0), _say, began)
         _say(f"all boxes serve after {show_seconds(took)}; asking through {lab.boxes[-1].name}: {QUESTION!r}")
         answer, seconds = watch.ask(lab, lab.boxes[-1], QUESTION, 60)
-    except (Refusal, Refusals, KeyboardInterrupt):
+    except BaseException:  # whatever it was, nobody may be left with boxes that he did not get
         if not options.keep:
-            print("glm53: taking the lab down again (--keep leaves it)", file=sys.stderr, flush=True)
-            cluster.down(lab, grace_s=20)
+            _down_again(lab)
         raise
     _say(f"answer ({show_seconds(seconds)}, random weights): {answer!r}")
     first = lab.boxes[0]
@@ -130,8 +175,20 @@ def _up(options: argparse.Namespace) -> int:
     return 0
 
 
+def _down_again(lab: state.Lab) -> None:
+    from lab import cluster
+
+    with contextlib.suppress(BrokenPipeError):
+        print("glm53: taking the lab down again (--keep leaves it)", file=sys.stderr, flush=True)
+    try:
+        cluster.down(lab, grace_s=20)
+    except KeyboardInterrupt:
+        print("glm53: not all of it is down yet: ./glm53 lab down", file=sys.stderr, flush=True)
+        raise
+
+
 def _status(options: argparse.Namespace) -> int:
-    from lab import state, watch
+    from lab import watch
     from lab.providers import of
 
     lab = state.load(options.name)
@@ -147,7 +204,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
-    from lab import cluster, state
+    from lab import cluster
 
     lab = state.load(options.name)
     for box in [lab.box(text) for text in options.box]:
@@ -157,7 +214,7 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from lab import cluster, state
+    from lab import cluster
 
     lab = state.load(options.name)
     boxes = [lab.box(text) for text in options.box]
@@ -167,46 +224,58 @@ def _stop(options: argparse.Namespace) -> int:
     return 1 if killed else 0
 
 
+def _running(lab: state.Lab, names: list[str]) -> list[state.Box]:
+    """The boxes of these names; Refusal when one of them is down."""
+    from lab.providers import of
+
+    boxes = [lab.box(text) for text in names]
+    for box in boxes:
+        if not of(lab).kept(box).alive:
+            raise Refusal("box", f"{box.name} is down", "a box that is up", f"./glm53 lab start {box.name}")
+    return boxes
+
+
 def _pause(options: argparse.Namespace) -> int:
-    from lab import state
     from lab.providers import of
 
     lab = state.load(options.name)
     process = of(lab)
-    for box in [lab.box(text) for text in options.box]:
+    for box in _running(lab, options.box):
         _say(f"{box.name} paused ({process.pause(lab, box)} processes)")
     return 0
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from lab import state
     from lab.providers import of
 
     lab = state.load(options.name)
     process = of(lab)
-    for box in [lab.box(text) for text in options.box]:
+    for box in _running(lab, options.box):
         _say(f"{box.name} goes on ({process.resume(lab, box)} processes)")
     return 0
 
 
 def _logs(options: argparse.Namespace) -> int:
-    from lab import state
     from lab.providers import of
 
     lab = state.load(options.name)
+    if options.n < 1:
+        raise Refusal("-n", str(options.n), "1 or more lines", "./glm53 lab logs box1 -n 200")
     box = lab.box(options.box)
     kit = of(lab).kit_log(box)
     files = sorted((box.path / "logs").glob("vllm*.log")) if options.engine else [kit]
+    files = [file for file in files if file.exists()]
+    if not files:
+        what = "engine" if options.engine else "kit"
+        raise Refusal("lab logs", f"no {what} has run in {box.name} yet", f"a log of its {what}", "./glm53 lab status")
     for file in files:
-        if file.exists():
-            print("\n".join(file.read_text(errors="replace").splitlines()[-options.n :]))
+        print("\n".join(file.read_text(errors="replace").splitlines()[-options.n :]))
     return 0
 
 
 def _exec(options: argparse.Namespace) -> int:
     import subprocess
 
-    from lab import state
     from lab.providers import of
 
     lab = state.load(options.name)
@@ -214,11 +283,12 @@ def _exec(options: argparse.Namespace) -> int:
     words = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not words:
         raise Refusal("lab exec", "no command", "a command after the box", "./glm53 lab exec box1 ps aux")
-    return subprocess.run(process.host(lab, lab.box(options.box)).argv(words), check=False).returncode
+    (box,) = _running(lab, [options.box])
+    return subprocess.run(process.host(lab, box).argv(words), check=False).returncode
 
 
 def _kill(options: argparse.Namespace) -> int:
-    from lab import processes, state
+    from lab import processes
     from lab.providers import of
 
     lab = state.load(options.name)
@@ -240,7 +310,7 @@ def _kill(options: argparse.Namespace) -> int:
 
 
 def _down(options: argparse.Namespace) -> int:
-    from lab import cluster, state
+    from lab import cluster
 
     lab = state.load(options.name)
     started = time.monotonic()

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.refusals import GROUP, GROUP_LAB, group_once
 from lab import blocks, model, state
 from lab.environment import command, environment, make_folders
 from lab.processes import wait_until
 from lab.providers import process
 from lab.state import Lab
-from lab.watch import TOLD, get, status
+from lab.watch import TOLD, status
 from launcher.environments import locked, python_of
 from launcher.paths import ROOT, cache
 from tests.main.lab.clusters import a_lab
@@ -31,21 +32,6 @@ LOCAL = {
 # A wait that cannot end is a failure; how long it takes is measured by bench/refusals.py, on a quiet machine.
 LOCAL_S = 20.0
 
-# Boxes, knobs, and what every box must say: the box and the setting.
-GROUP = {
-    "two heads": (2, {"box1.ROLE": "head", "box2.ROLE": "head"}, r"ROLE"),
-    "ROLE on one box only": (2, {"box1.ROLE": "head"}, r"ROLE"),
-    "HEAD_HOST on one box only": (2, {"box1.HEAD_HOST": "{box1}"}, r"HEAD_HOST"),
-    "two HEAD_HOSTs": (2, {"box1.HEAD_HOST": "{box1}", "box2.HEAD_HOST": "{box2}"}, r"HEAD_HOST"),
-    "ROLE=head elsewhere than HEAD_HOST": (
-        2,
-        {"HEAD_HOST": "{box1}", "box1.ROLE": "worker", "box2.ROLE": "head"},
-        r"ROLE|HEAD_HOST",
-    ),
-    "HEAD_HOST of nobody": (2, {"HEAD_HOST": "127.255.0.1"}, r"HEAD_HOST.*127\.255\.0\.1"),
-    "two TPs": (2, {"box1.TP": "2", "box2.TP": "3"}, r"TP.*2.*3|TP.*3.*2"),
-    "two plans": (2, {"box1.MAX_MODEL_LEN": "512", "box2.MAX_MODEL_LEN": "768"}, r"MAX_MODEL_LEN.*(512|768)"),
-}
 GROUP_S = 20.0
 
 
@@ -115,22 +101,8 @@ def test_a_cache_on_a_read_only_mount_is_refused(one: Lab, tmp_path: Path) -> No
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", GROUP)
 def test_every_box_refuses_a_fault_of_the_group(name: str, engine: None) -> None:
-    count, knobs, message = GROUP[name]
-    with a_lab("test-refusal", count, knobs, at_s=[0.0] * (count - 1) + [1.5]) as lab:
-        last = lab.boxes[-1]
-        assert wait_until(lambda: answers(lab, last.address) or not process.kept(last).alive, 15, 0.02)
-        seen = time.monotonic()
-        assert wait_until(lambda: all(process.kept(box).state == "refused" for box in lab.boxes), 15, 0.02), [
-            process.kept(box) for box in lab.boxes
-        ]
-        assert time.monotonic() - seen < GROUP_S
-        for box in lab.boxes:
-            said = (box.path / "kit.log").read_text()
-            assert re.search(message, told(said)), said
-            assert "box" in told(said) or re.search(r"127\.0\.\d+\.\d+", told(said)), "it names a box"
-            assert "Traceback" not in said
-            assert not (box.path / "logs" / "vllm.log").exists()
-            assert "vllm.entrypoints" not in said
+    assert group_once(name) < GROUP_S
+    assert not state.file_of(GROUP_LAB).exists()
 
 
 @pytest.mark.timeout(60)
@@ -144,7 +116,3 @@ def test_a_box_too_many_refuses_and_disturbs_nobody(engine: None) -> None:
         assert [page["generation"]["epoch"] for page in pages if page and page["generation"]] == [1, 1]
         for box in lab.boxes[:2]:  # nobody waits for their vLLM
             process.kill_all(lab, box)
-
-
-def answers(lab: Lab, address: str) -> bool:
-    return get(address, lab.status_port, "/healthz", 1) is not None
