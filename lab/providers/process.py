@@ -91,10 +91,10 @@ def start(
     file.write_text(json.dumps(spec, indent=1) + "\n")
     (box.path / "keeper.json").unlink(missing_ok=True)
     (box.path / "kit.log").touch()
-    processes.whole(lambda: _start_keeper(lab, box, claim))
+    processes.whole(lambda: _start_keeper(lab, box, claim, front))
 
 
-def _start_keeper(lab: Lab, box: Box, claim: int | None) -> None:
+def _start_keeper(lab: Lab, box: Box, claim: int | None, front: tuple[str, ...]) -> None:
     """Returns once the keeper has said that it runs; Refusal after 10 s."""
     with (box.path / "keeper.log").open("ab") as log:
         keeper = subprocess.Popen(
