@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from core.elsewhere import KINDS, Elsewhere, elsewhere, switch_of_the_original
 from core.refusal import Refusal
 
 # Shorter knobs (TP, MTP, ROLE...) are one letter from too many names that are somebody else's.
@@ -36,14 +37,28 @@ def misspelt(environ: Mapping[str, str], knobs: Collection[str]) -> tuple[Refusa
 
 
 def unknown(names: Collection[str], knobs: Collection[str], place: str = "compose/.env") -> tuple[Refusal, ...]:
-    """A refusal for every name of `place` that nothing would read."""
+    """A refusal for every name of `place` that nothing would read, with what to do instead where that is known."""
     found = []
     for name in sorted(names):
-        if name in knobs or name.upper().startswith(FOREIGN_IN_DOTENV):
+        line = elsewhere(name)
+        if name in knobs or (name.upper().startswith(FOREIGN_IN_DOTENV) and not line):
             continue
         near = name.upper() if name.upper() in knobs else _near(name.upper(), knobs, 2)
-        found.append(_refusal(name, near, place))
+        # A catch-all says less than the knob one letter away.
+        known = line if line and not (near and line.name.endswith("*")) else None
+        found.append(_explained(name, known) if known else _refusal(name, near, place))
     return tuple(found)
+
+
+def without_effect(environ: Mapping[str, str], knobs: Collection[str]) -> tuple[Refusal, ...]:
+    """A refusal for every set switch of the original's overlays: an environment that holds one means it."""
+    lines = {name: switch_of_the_original(name) for name in sorted(environ) if environ[name] and name not in knobs}
+    return tuple(_explained(name, line) for name, line in lines.items() if line)
+
+
+def _explained(name: str, line: Elsewhere) -> Refusal:
+    cure = f"{line.cure[:1].upper()}{line.cure[1:]}"
+    return Refusal(name, KINDS[line.kind], "a knob of KNOBS.md", cure if cure.endswith(".") else f"{cure}.")
 
 
 def _near(name: str, knobs: Collection[str], shortest: int) -> str | None:

@@ -33,7 +33,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,6 +167,11 @@ def select(
             if other in names:
                 raise Refusal(f"overlay {overlay.name}", f"{other} on", f"{other} left out", f"Add --without {other}.")
     return tuple(on)
+
+
+def switched_off(overlays: Iterable[Overlay], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names whose switch is 0 in `environ`: they would be mounted and idle, so they are left out instead."""
+    return tuple(overlay.name for overlay in overlays if overlay.switch and environ.get(overlay.switch) == "0")
 
 
 def snapshot_tag(overlays: Iterable[Overlay], environment: dict[str, str], room: Path = ROOM) -> str:

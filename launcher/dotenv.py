@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from core.refusal import Refusal
 
@@ -21,11 +22,27 @@ _VARIABLE = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Entry:
+    """NAME=value of one line (the first, where it goes over several): `raw` as written after the sign."""
+
+    line: int
+    name: str
+    raw: str
+    value: str
+
+
 def parse(text: str, shell: Mapping[str, str], place: str = "compose/.env") -> dict[str, str]:
-    """Name to value. `shell` is looked at for $NAME before the file's own lines, as Compose does.
+    """Name to value; of two lines the last counts. See `entries`."""
+    return {entry.name: entry.value for entry in entries(text, shell, place)}
+
+
+def entries(text: str, shell: Mapping[str, str], place: str = "compose/.env") -> list[Entry]:
+    """What each line sets. `shell` is looked at for $NAME before the file's own lines, as Compose does.
 
     Raises Refusal with the line number for what Compose would refuse.
     """
+    made: list[Entry] = []
     values: dict[str, str] = {}
     at = 0
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -43,7 +60,8 @@ def parse(text: str, shell: Mapping[str, str], place: str = "compose/.env") -> d
             at = found.end()
             continue
         values[key], at = _value(text, found.end(), {**values, **shell}, f"{place}, line {line}")
-    return values
+        made.append(Entry(line, key, text[found.end() : at], values[key]))
+    return made
 
 
 def _skip(text: str, at: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from core.elsewhere import ELSEWHERE, KINDS
 from core.knob import Knob
 from core.registry import knobs_by_room
 from core.units import parse_size, show_seconds, show_size
@@ -139,7 +140,17 @@ def knobs_md(rooms: Rooms) -> str:
         if knobs:
             lines += ["", f"## {room}", "", "| knob | default | type | scope | what and why |", "|---|---|---|---|---|"]
             lines += [_row(knob) for knob in knobs]
+    lines += ["", "## Names of the original recipe that are something else here", "", *_elsewhere(rooms)]
     return "\n".join(lines) + "\n"
+
+
+def _elsewhere(rooms: Rooms) -> list[str]:
+    """The table of core/elsewhere.py, without names that have become knobs; `NAME*` stands for all that begin so."""
+    mine = {knob.name for knobs in rooms.values() for knob in knobs}
+    lines = ["In `compose/.env` each is refused with this cure.", "", "| name | it is | instead |", "|---|---|---|"]
+    return lines + [
+        f"| `{line.name}` | {KINDS[line.kind]} | {line.cure} |" for line in ELSEWHERE if line.name not in mine
+    ]
 
 
 def env_example(rooms: Rooms) -> str:

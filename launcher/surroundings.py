@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from core import lint
@@ -15,8 +15,9 @@ from core.knob import Knob
 from core.refusal import Refusal, Refusals
 from core.registry import registry
 from core.settings import Settings, Source, resolve
-from launcher.dotenv import parse
+from launcher.dotenv import Entry, entries
 from launcher.generate import MOUNTED
+from launcher.remarks import remarks
 
 # What would make Compose look at other files or another project than ./glm53 names.
 REDIRECTS = ("COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "COMPOSE_ENV_FILES", "COMPOSE_DISABLE_ENV_FILE")
@@ -26,11 +27,17 @@ FIXED = {name: target for name, target in MOUNTED.items() if name != "LOG_DIR"}
 
 @dataclass(frozen=True)
 class Surroundings:
-    """`settings` as the kit will see them, `environ` for docker compose, `warnings` to print."""
+    """`settings` as the kit will see them, `environ` for docker compose, `warnings` to print.
+
+    `remarks` are what is odd in compose/.env: told before something starts, not by every `logs` and `ps`.
+    `overlays` are the variables of overlays that somebody set.
+    """
 
     settings: Settings
     environ: Mapping[str, str]
     warnings: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    overlays: Mapping[str, str] = field(default_factory=dict)
 
 
 def dotenv_file(root: Path) -> Path:
@@ -38,14 +45,24 @@ def dotenv_file(root: Path) -> Path:
     return root / "compose" / ".env"
 
 
-def read_dotenv(file: Path, shell: Mapping[str, str]) -> dict[str, str]:
-    """The names and values of `file`; none when there is no such file. Raises Refusal."""
+def place_of(file: Path) -> str:
+    """The file as messages name it: compose/.env."""
+    return str(Path(file.parent.name) / file.name)
+
+
+def read_entries(file: Path, shell: Mapping[str, str]) -> list[Entry]:
+    """What the lines of `file` set; nothing when there is no such file. Raises Refusal."""
     if not file.exists():
-        return {}
+        return []
     try:
-        return parse(file.read_text(), shell, str(Path(file.parent.name) / file.name))
+        return entries(file.read_text(), shell, place_of(file))
     except (OSError, UnicodeDecodeError) as error:
         raise Refusal(str(file), type(error).__name__, "a text file that can be read", f"ls -l {file}") from None
+
+
+def read_dotenv(file: Path, shell: Mapping[str, str]) -> dict[str, str]:
+    """The names and values of `file`; none when there is no such file. Raises Refusal."""
+    return {entry.name: entry.value for entry in read_entries(file, shell)}
 
 
 def survey(
@@ -56,7 +73,8 @@ def survey(
     Raises Refusals naming every bad value, unknown name and misspelt name at once.
     """
     file = dotenv or dotenv_file(root)
-    written = read_dotenv(file, shell)
+    lines = read_entries(file, shell)
+    written = {entry.name: entry.value for entry in lines}
     knobs = registry()
     known = {*knobs, *overlay_names}
     refusals = [*lint.unknown(written, known), *lint.misspelt(shell, known), *_fixed(written)]
@@ -72,7 +90,9 @@ def survey(
     passed = {name: source for name, source in sources.items() if knobs[name].scope != "launcher"}
     passed.update(dict.fromkeys(MOUNTED, "default"))  # the mounts' own paths, nobody's choice
     environ["GLM53_SOURCES"] = json.dumps(passed, separators=(",", ":"))
-    return Surroundings(settings, environ, (*_misplaced(root, file), *_doubled(written, shell, knobs)))
+    warnings = (*_misplaced(root, file), *doubled(written, shell, knobs))
+    of_overlays = {name: text for name in overlay_names if (text := shell.get(name) or written.get(name))}
+    return Surroundings(settings, environ, warnings, remarks(lines, knobs, place_of(file)), of_overlays)
 
 
 def merge(
@@ -117,7 +137,8 @@ def _misplaced(root: Path, file: Path) -> list[str]:
     return [f"{stray} is ignored: compose/.env is the one that is read. mv {stray} {dotenv_file(root)}"]
 
 
-def _doubled(written: Mapping[str, str], shell: Mapping[str, str], knobs: Mapping[str, Knob]) -> list[str]:
+def doubled(written: Mapping[str, str], shell: Mapping[str, str], knobs: Mapping[str, Knob]) -> list[str]:
+    """A line for each knob that shell and compose/.env set differently."""
     return [
         f"{name}: the shell's {_shown(knob, shell[name])} wins over {_shown(knob, written[name])} of compose/.env"
         for name, knob in knobs.items()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from core.knob import Knob
-from core.lint import misspelt
+from core.lint import misspelt, without_effect
 from core.log import log
 from core.refusal import Refusal, Refusals
 from core.registry import registry
@@ -95,7 +95,7 @@ async def knobs(boot: Boot) -> None:
     """Every knob: value, source, type. What is bad is refused, all at once; the good ones are kept for the page."""
     table = registry()
     settings, refusals = lenient(table, boot.environ)
-    refusals += misspelt(boot.environ, table)
+    refusals += misspelt(boot.environ, table) + without_effect(boot.environ, table)
     boot.settings = settings
     boot.tp, named = TP_SPELLINGS[settings.text("TP")]
     wanted = settings.text("TOPOLOGY")

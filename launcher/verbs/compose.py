@@ -9,12 +9,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from core.refusal import Refusal, Refusals
 from core.settings import Settings
-from experimental.overlays import Overlay, read_all, select
+from experimental.overlays import Overlay, read_all, select, switched_off
 from image.identity import IMAGE_ID
 from launcher.checkpoints import DRAFTER, MODEL, locate, pack_warnings, unfit
 from launcher.commandline import CommandLine, split
@@ -35,11 +35,13 @@ def run(arguments: list[str]) -> int:
     """Exit status of docker compose; raises Refusals before Docker is asked to start anything."""
     line = split(arguments)
     overlays = read_all(ROOT / "experimental")
-    on = () if line.stock else select(overlays, without=line.without, wanted=line.wanted)
     dotenv = Path(line.dotenv) if line.dotenv else dotenv_file(ROOT)
     if line.dotenv and not dotenv.is_file():
         raise Refusal("--env-file", line.dotenv, "a file", f"ls -l {line.dotenv}")
     seen = _survey(line, overlays, dotenv)
+    checked = line.starts or line.verb == "config"
+    without = (*line.without, *(switched_off(overlays, seen.overlays) if checked else ()))
+    on = () if line.stock else select(overlays, without=without, wanted=line.wanted)
     environ = {**seen.environ, **chosen(line, on, seen)}
     image = str(seen.settings["IMAGE"])
     if line.starts:
@@ -62,7 +64,7 @@ def refused(refusals: list[Refusal]) -> None:
         raise Refusals(tuple(refusals))
 
 
-def overlay_names(overlays: tuple[Overlay, ...]) -> set[str]:
+def overlay_names(overlays: Sequence[Overlay]) -> set[str]:
     """Every variable that an overlay reads."""
     switches = {overlay.switch for overlay in overlays if overlay.switch}
     return switches | {name for overlay in overlays for name, _ in overlay.environment}
@@ -142,6 +144,6 @@ def _survey(line: CommandLine, overlays: tuple[Overlay, ...], dotenv: Path) -> S
         for refusal in bad.refusals:
             print(f"glm53: {refusal} (not needed for {line.verb})", file=sys.stderr)
         seen = survey(ROOT, {name: os.environ[name] for name in os.environ if name in KEPT}, names, Path(os.devnull))
-    for warning in seen.warnings:
+    for warning in (*seen.warnings, *(seen.remarks if line.starts or line.verb == "config" else ())):
         print(f"glm53: {warning}", file=sys.stderr)
     return seen

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,16 @@ from core.refusal import Refusal, Refusals
 from core.registry import registry
 from core.row import Row
 from core.settings import Settings, Source, resolve
-from entrypoint.sizing import BoxMemory, packs
+from entrypoint.sizing import BoxMemory, packs, size
 from entrypoint.sizing.document import differences, document
 from entrypoint.sizing.padding import unpadded, without_overlay
 from entrypoint.sizing.text import difference_text, plan_text
-from experimental.overlays import Overlay, read_all, select
+from experimental.overlays import Overlay, read_all, select, switched_off
+from launcher.dotenv import Entry
 from launcher.paths import ROOT
-from launcher.surroundings import dotenv_file, merge, read_dotenv
+from launcher.remarks import remarks
+from launcher.surroundings import dotenv_file, doubled, merge, read_entries
+from launcher.verbs.compose import overlay_names
 
 
 def run(arguments: list[str]) -> int:
@@ -58,32 +61,68 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(options: argparse.Namespace) -> dict[str, Any]:
     every = read_all(ROOT / "experimental")
-    on = () if options.stock else select(every, without=_names(options.without), wanted=_names(options.wanted))
-    settings = _settings(options, on)
+    typed, lines = _typed(options), read_entries(dotenv_file(ROOT), os.environ)
+    odd = _judged(typed, lines, every)
+    environ = {**{entry.name: entry.value for entry in lines}, **os.environ, **typed}
+    without = (*_names(options.without), *switched_off(every, environ))
+    on = () if options.stock else select(every, without=without, wanted=_names(options.wanted))
+    settings = _settings(typed, lines, on)
     boxes = [_box(Path(name)) for name in options.box]
-    rows = _checkpoint(settings, options.model)
-    return document(settings, boxes, [_overlay(overlay, settings) for overlay in on], rows)
+    rows = (*odd, *_repeated(settings, typed, lines, on, boxes), *_checkpoint(settings, options.model))
+    return document(settings, boxes, [_overlay(overlay, environ) for overlay in on], rows)
 
 
 def _names(texts: list[str]) -> list[str]:
     return [name for text in texts for name in text.split(",")]
 
 
-def _settings(options: argparse.Namespace, on: tuple[Overlay, ...]) -> Settings:
-    knobs = registry()
+def _typed(options: argparse.Namespace) -> dict[str, str]:
+    """Names and values of --set and --tp. Raises Refusal or Refusals."""
     typed = dict(_pair(text) for text in options.set)
     if options.tp:
         typed["TP"] = options.tp
-    strange = lint.unknown(typed, {*knobs})
-    if strange:
-        raise Refusals(tuple(strange))
-    shell = {**os.environ, **typed}
-    merged, sources = merge(read_dotenv(dotenv_file(ROOT), os.environ), shell, knobs)
+    return typed
+
+
+def _settings(typed: Mapping[str, str], lines: Sequence[Entry], on: Sequence[Overlay]) -> Settings:
+    knobs = registry()
+    written = {entry.name: entry.value for entry in lines}
+    merged, sources = merge(written, {**os.environ, **typed}, knobs)
     merged["GLM53_OVERLAYS"] = ",".join(overlay.name for overlay in on)
     if not on:  # as ./glm53 --stock does
         merged["ALLOW_STOCK"], sources["ALLOW_STOCK"] = "1", "shell"
     overlay: Source = "overlay"
     return resolve(knobs, merged, {**sources, "GLM53_OVERLAYS": overlay})
+
+
+def _judged(typed: Mapping[str, str], lines: Sequence[Entry], overlays: Sequence[Overlay]) -> tuple[Row, ...]:
+    """Rows about compose/.env and the shell. Raises Refusals for names that nothing reads, as `up` does."""
+    known = {*registry(), *overlay_names(overlays)}
+    strange = [
+        *lint.unknown(typed, known, "--set"),
+        *lint.unknown([entry.name for entry in lines], known),
+        *lint.misspelt(os.environ, known),
+    ]
+    if strange:
+        raise Refusals(tuple(strange))
+    written = {entry.name: entry.value for entry in lines}
+    told = (*remarks(lines, registry()), *doubled(written, {**os.environ, **typed}, registry()))
+    return tuple(Row("compose/.env", "WARN", text.removeprefix("compose/.env, ")) for text in told)
+
+
+def _repeated(
+    settings: Settings, typed: Mapping[str, str], lines: Sequence[Entry], on: Sequence[Overlay], boxes: list[BoxMemory]
+) -> tuple[Row, ...]:
+    """A row for what compose/.env sets to the very value that would be derived without it."""
+    mine = {name: setting.value for name, setting in settings.table.items() if setting.source == ".env"}
+    kept = [entry for entry in lines if registry()[entry.name].default is not None] if mine else []
+    try:
+        free = size(boxes, _settings(typed, kept, on), [overlay.name for overlay in on]).values if mine else {}
+    except (Refusal, Refusals):
+        return ()  # without these values the rest does not fit
+    same = [name for name, value in mine.items() if name in free and free[name].value == value]
+    cure = "remove it: a copy wins over a better value of a later version"
+    return tuple(Row("compose/.env", "WARN", f"{name} is what the kit derives itself", cure=cure) for name in same)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -117,7 +156,7 @@ def _read(path: Path, option: str) -> dict[str, Any]:
     return value
 
 
-def _overlay(overlay: Overlay, settings: Settings) -> dict[str, Any]:
+def _overlay(overlay: Overlay, environ: Mapping[str, str]) -> dict[str, Any]:
     environment: Mapping[str, str] = dict(overlay.environment)
     if overlay.switch:
         environment = {overlay.switch: "1", **environment}
@@ -125,7 +164,7 @@ def _overlay(overlay: Overlay, settings: Settings) -> dict[str, Any]:
         "name": overlay.name,
         "summary": overlay.summary,
         "mounts": [{"source": mount.source, "target": mount.target} for mount in overlay.mounts],
-        "environment": {name: os.environ.get(name, value) for name, value in environment.items()},
+        "environment": {name: environ.get(name) or value for name, value in environment.items()},
         "verified": list(overlay.verified),
         "cost": overlay.cost,
     }

@@ -11,6 +11,7 @@ from typing import Any, cast
 import jsonschema
 import pytest
 
+from core.refusal import Refusals
 from core.registry import registry
 from core.settings import resolve
 from core.units import GIB
@@ -18,6 +19,8 @@ from entrypoint.sizing import BoxMemory
 from entrypoint.sizing.document import differences, document
 from entrypoint.sizing.text import plan_text
 from entrypoint.stages.compose import sized_plan
+from launcher.dotenv import entries
+from launcher.verbs import plan as verb
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "plan.schema.json").read_text())
@@ -121,6 +124,7 @@ def test_boxes_come_from_their_facts(tmp_path: Path) -> None:
     [
         (["--tp", "5"], "TP:"),
         (["--set", "MAX_NUM_SEQ=3"], "MAX_NUM_SEQS"),
+        (["--set", "VLLM_DENSE_FP8=0"], "GLM53_OVERLAY_DENSE_FP8"),
         (["--set", "KV_CACHE_MEMORY"], "NAME=VALUE"),
         (["--set", "KV_CACHE_MEMORY=60GiB"], "at most"),
         (["--box", "/nowhere.json"], "/nowhere.json"),
@@ -135,3 +139,26 @@ def test_a_mistake_is_one_line_and_exit_2(arguments: list[str], said: str) -> No
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_overlays_own_settings_are_accepted_and_its_switch_leaves_it_out() -> None:
+    done = command("--json", "--set", "GLM53_OVERLAY_HEAD_GATE=0", "--set", "GLM53_OVERLAY_MOE_DECODE_MAX_TOKENS=4")
+    assert done.returncode == 0, done.stderr
+    on = {overlay["name"]: overlay for overlay in json.loads(done.stdout)["overlays"]}
+    assert "head_gate" not in on
+    assert on["moe_decode"]["environment"]["GLM53_OVERLAY_MOE_DECODE_MAX_TOKENS"] == "4"
+
+
+def test_what_is_odd_in_dotenv_is_a_row() -> None:
+    lines = entries("TP=4\nMAX_NUM_SEQS=8\nMAX_NUM_SEQS=32\nKV_CACHE_MEMORY=26GiB\nMAX_MODEL_LEN=131072\n", {})
+    told = [row.seen for row in verb._judged({"MAX_NUM_SEQS": "16"}, lines, ())]
+    assert any("line 1: TP repeats the default" in text for text in told)
+    assert any("MAX_NUM_SEQS is set again in line 3, 8 here and 32 there" in text for text in told)
+    assert any("the shell's 16 wins over 32" in text for text in told)
+    settings = verb._settings({}, lines, ())
+    repeated = [row.seen for row in verb._repeated(settings, {}, lines, (), [])]
+    assert len(repeated) == 2
+    assert repeated[0].startswith("KV_CACHE_MEMORY is what the kit derives")
+    assert repeated[1].startswith("MAX_NUM_SEQS is what the kit derives")
+    with pytest.raises(Refusals, match="Set GROUP_NAME"):
+        verb._judged({}, entries("MENTAT_GROUP=x\n", {}), ())
