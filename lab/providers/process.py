@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from core.refusal import Refusal
+from entrypoint.supervise import processes as supervised
 from hosts.local import Local
 from lab import blocks, processes
 from lab.processes import Process
@@ -142,7 +143,10 @@ def stop(lab: Lab, box: Box, grace_s: float) -> bool:
 
 
 def kill_all(lab: Lab, box: Box) -> None:
-    """End every process of the box and its keeper at once (power off); Refusal when one survives 10 s."""
+    """End every process of the box and its keeper at once (power off), its shared memory too; Refusal when one
+    survives 10 s.
+    """
+    segments = shared_memory(lab, box)
 
     def gone() -> bool:
         left = everything(lab, box)
@@ -153,6 +157,20 @@ def kill_all(lab: Lab, box: Box) -> None:
     left = ", ".join(f"{process.pid} {process.title[:40]}" for process in everything(lab, box))
     if left:
         raise Refusal("lab", f"{box.name} still has {left}", "no process of it", "Look at them with ps.")
+    supervised.remove(segments)
+
+
+def shared_memory(lab: Lab, box: Box) -> set[str]:
+    """The box's segments in the machine's own /dev/shm: what its processes map, and what its kit noted of an engine.
+
+    A box in namespaces has a /dev/shm of its own, which ends with it.
+    """
+    if lab.namespaces:
+        return set()
+    found = supervised.shared_memory(process.pid for process in everything(lab, box))
+    for note in (box.path / "logs").glob("*.family"):
+        found |= supervised.remembered(str(note))[1]
+    return {path for path in found if Path(path).exists()}
 
 
 def everything(lab: Lab, box: Box) -> list[Process]:
@@ -236,6 +254,7 @@ def leftovers(lab: Lab) -> list[str]:
     for box in lab.boxes:
         found += [f"process {p.pid} {p.title[:60]}" for p in everything(lab, box)]
         found += [f"socket {local}" for local in listening() if local.rpartition(":")[0] == box.address]
+        found += [f"shared memory {path}" for path in sorted(shared_memory(lab, box))]
     return found
 
 

@@ -203,3 +203,44 @@ def test_a_command_past_its_deadline_is_refused() -> None:
         Local().run(["sleep", "5"], deadline_s=0.1)
     with pytest.raises(Refusal, match="Install nosuchprogram"):
         Local().run(["nosuchprogram"], deadline_s=1)
+
+
+# A kit whose engine holds a segment, and which noted another that an engine of its had left.
+HOLDER = """
+import mmap, os, sys, time
+from pathlib import Path
+held, left = Path(sys.argv[1]), Path(sys.argv[2])
+Path("logs").mkdir(exist_ok=True)
+for path in (held, left):
+    path.write_bytes(bytes(4096))
+Path("logs/vllm.log.family").write_text(f"pid 999999 1\\nshm {left}\\n")
+with held.open("r+b") as file:
+    kept = mmap.mmap(file.fileno(), 4096)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_no_segment_of_a_box_without_namespaces_stays(folder: Path) -> None:
+    """What vLLM shares lies in the machine's own /dev/shm there; a killed kit cannot remove it."""
+    block, claim = blocks.claim(1, (8002, 8082))
+    lab = state.describe(f"t{uuid.uuid4().hex[:6]}", 1, block, (8002, 8082), False, {})
+    box = lab.boxes[0]
+    held, left, other = (Path("/dev/shm") / f"{lab.group}-{name}" for name in ("held", "left", "other"))
+    other.touch()
+    try:
+        environment = {"PATH": os.environ["PATH"], "GLM53_LAB_BOX": f"{lab.group}/{box.name}"}
+        process.start(
+            lab, box, [sys.executable, "-c", HOLDER, str(held), str(left), " -m entrypoint"], environment, None
+        )
+        comes_up(box)
+        assert held.exists()
+        assert left.exists()
+        assert any(str(held) in line for line in process.leftovers(lab))
+        process.kill_all(lab, box)
+        assert (held.exists(), left.exists(), other.exists()) == (False, False, True)
+        assert process.leftovers(lab) == []
+    finally:
+        claim.close()
+        for path in (held, left, other):
+            path.unlink(missing_ok=True)
