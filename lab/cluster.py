@@ -25,11 +25,17 @@ GRACE_S = 90.0
 
 
 def create(
-    name: str, count: int, set_: Mapping[str, str], namespaces: bool | None = None, provider: str = "process"
+    name: str,
+    count: int,
+    set_: Mapping[str, str],
+    namespaces: bool | None = None,
+    provider: str = "process",
+    tree: str = "",
 ) -> tuple[Lab, socket.socket]:
     """Claim addresses and describe a lab; no box is started. The socket holds the claim until boxes do.
 
-    `namespaces` None takes them where permitted. Raises Refusal when a lab of this name is up or on its way.
+    `namespaces` None takes them where permitted; `tree`: see Lab. Raises Refusal when a lab of this name is up or on
+    its way.
     """
     state.check_name(name)
     with _one_at_a_time():
@@ -42,7 +48,7 @@ def create(
             remove(before)
         ports = (int(set_.get("API_PORT", API_PORT)), int(set_.get("STATUS_PORT", STATUS_PORT)))
         block, held = blocks.claim(count, ports)
-        lab = replace(state.describe(name, count, block, ports, True, dict(set_)), provider=provider)
+        lab = replace(state.describe(name, count, block, ports, True, dict(set_)), provider=provider, tree=tree)
         made = providers.of(lab)
         permitted = made.namespaces_permitted() if namespaces is None else namespaces
         boxes = tuple(replace(box, address=made.address(block, box.number)) for box in lab.boxes)

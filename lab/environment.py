@@ -27,7 +27,8 @@ def environment(lab: Lab, box: Box, root: Path, engine_python: Path, model: Path
         "LANG": "C.UTF-8",
         "HOME": folders["home"],
         "TMPDIR": folders["tmp"] if len(folders["tmp"]) <= LONGEST_TMPDIR else str(short_tmp(lab, box)),
-        "PYTHONPATH": str(root),
+        # The kit drops its own folder from it for the engine; a tree of another vLLM stays.
+        "PYTHONPATH": os.pathsep.join(part for part in (str(root), lab.tree) if part),
         "PYTHONPYCACHEPREFIX": str(cache() / "pycache"),  # compiled once, as in the image; no file in the clone
         "GLM53_LAB_BOX": f"{lab.group}/{box.name}",
         # Eager vLLM still compiles a few small functions with g++: half a minute of the first answer, and a

@@ -42,6 +42,7 @@ class Lab:
     ports        of the door and of the page, the same on every box
     provider     a module of lab/providers
     starter      (pid, born) of the `lab up` that is still starting its boxes; (0, 0) afterwards
+    tree         a folder with vllm/ that the engine's Python takes before its own; "" for none
     """
 
     name: str
@@ -54,6 +55,7 @@ class Lab:
     boxes: tuple[Box, ...]
     provider: str = "process"
     starter: tuple[int, int] = (0, 0)
+    tree: str = ""
 
     def box(self, text: str) -> Box:
         """The box that `text` names: box2, 2 or its address."""

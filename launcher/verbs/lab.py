@@ -50,6 +50,10 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--no-wait", action="store_true", help="return when the boxes are started")
     up.add_argument("--keep", action="store_true", help="leave the boxes up when they do not come to serve")
     up.add_argument("--no-namespaces", action="store_true", help="plain processes, as where the kernel forbids more")
+    up.add_argument(
+        "--vllm", metavar="VERSION", default="", help="serve this release's tree instead of the installed one"
+    )
+    up.add_argument("--patched", action="store_true", help="with the image's patches on")
     up.add_argument("--provider", choices=("process", "docker"), default="process", help="docker: the real image")
     up.set_defaults(action=_up)
 
@@ -145,16 +149,31 @@ def _times(options: argparse.Namespace, count: int) -> None:
         raise Refusal("--stagger", seen, "at most one for each box", "./glm53 lab up --help")
 
 
+def _tree(options: argparse.Namespace) -> str:
+    """The folder of --vllm and --patched; "" for the engine's own vLLM."""
+    from lab import vllm
+
+    if not options.vllm and not options.patched:
+        return ""
+    if options.provider == "docker":
+        asked = "--vllm" if options.vllm else "--patched"
+        raise Refusal(asked, "with --provider docker", "boxes that are processes", "The image has its own, patched.")
+    version = options.vllm or vllm.ENGINE
+    return str(vllm.patched(version) if options.patched else vllm.tree(version))
+
+
 def _up(options: argparse.Namespace) -> int:
     from lab import cluster, watch
 
     count, chosen = _settings(options)
     namespaces = False if options.no_namespaces else None
-    lab, held = cluster.create(options.name, count, chosen, namespaces, options.provider)
+    lab, held = cluster.create(options.name, count, chosen, namespaces, options.provider, _tree(options))
     try:
         kind = "in namespaces of their own" if lab.namespaces else "as plain processes"
         kind = "as containers" if options.provider == "docker" else kind
         _say(f"lab '{lab.name}': {count} boxes {kind}, {lab.boxes[0].address} to {lab.boxes[-1].address}")
+        if lab.tree:
+            _say(f"vLLM from {lab.tree}")
         with held:
             began = time.monotonic()
             cluster.start_all(lab, held, options.stagger, _say)
