@@ -78,6 +78,22 @@ def _hosts(text: str) -> tuple[str, ...]:
     return hosts
 
 
+def _plain(kind: str, text: str) -> None:
+    """Refuse what no log, path or argv can hold, and digits of other scripts, which Python would read as numbers."""
+    if kind in ("integer", "count", "number", "seconds", "size", "port") and not text.isascii():
+        raise ValueError("a number in the digits 0-9")
+    if not all(character.isprintable() or (character in "\t\r\n" and kind in SEVERAL_LINES) for character in text):
+        raise ValueError("printable characters only")
+
+
+def _short(text: str) -> str:
+    """As Python writes it, so that nothing unprintable is printed; the middle of a long one left out."""
+    shown = ascii(text) if any("\ud800" <= character <= "\udfff" for character in text) else repr(text)
+    return shown if len(shown) <= 200 else f"{shown[:100]}...{shown[-50:]} ({len(text)} characters)"
+
+
+# What people write over several lines of a compose file.
+SEVERAL_LINES = ("json", "text")
 KINDS: dict[str, Callable[[str], Any]] = {
     "text": str,
     "flag": _flag,
@@ -124,14 +140,17 @@ class Knob:
     def parse(self, text: str) -> Any:
         """The typed value of `text`. Raises Refusal naming what is accepted."""
         try:
+            _plain(self.kind, text)
             if self.kind == "choice" and text not in self.choices:
                 raise ValueError("one of " + ", ".join(self.choices))
             value = KINDS[self.kind](text)
             complaint = self.check(value) if self.check else None
             if complaint:
                 raise ValueError(complaint)
-        except ValueError as error:
-            shown = "a value that is not shown" if self.secret else repr(text)
+        except (ValueError, OverflowError, RecursionError) as error:
+            if not isinstance(error, ValueError):
+                error = ValueError("a value of a reasonable size")
+            shown = "a value that is not shown" if self.secret else _short(text)
             raise Refusal(
                 self.name, shown, str(error), f"Set {self.name} in compose/.env, or leave it unset."
             ) from None

@@ -7,8 +7,16 @@ import time
 from typing import Any, TextIO
 
 
+def _one_line(text: str) -> str:
+    """Control characters and halves of characters written as escapes: what other boxes say stays one line."""
+    if text.isprintable():
+        return text
+    escaped = (character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return "".join(escaped)
+
+
 def _quoted(value: Any) -> str:
-    text = str(value)
+    text = _one_line(str(value))
     return f'"{text}"' if " " in text or text == "" else text
 
 
@@ -16,7 +24,7 @@ def line(stage: str, message: str = "", **fields: Any) -> str:
     """One log line without a time stamp: `stage=join "waiting for 2 of 4" seen=2`."""
     parts = [f"stage={stage}"]
     if message:
-        parts.append(message)
+        parts.append(_one_line(message))
     parts += [f"{key}={_quoted(value)}" for key, value in fields.items()]
     return " ".join(parts)
 

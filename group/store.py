@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from core.refusal import Refusal
+from group.view import HIGHEST_EPOCH
 
 
 class Store:
@@ -38,7 +39,7 @@ class Store:
     def count(self, name: str) -> int:
         """A stored number, 0 at first."""
         value = self.values.get(name)
-        return value if isinstance(value, int) else 0
+        return value if isinstance(value, int) and value <= HIGHEST_EPOCH else 0
 
     def text(self, name: str) -> str:
         """A stored text, "" at first."""
@@ -61,7 +62,7 @@ class Store:
             data = json.loads(self.file.read_bytes())
         except FileNotFoundError:
             return {}
-        except ValueError:
+        except (ValueError, RecursionError):
             self.file.replace(self.file.with_suffix(".unreadable"))
             return {}
         if not isinstance(data, dict):

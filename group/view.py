@@ -14,6 +14,8 @@ from typing import Any, Literal, get_args
 from preflight.facts.types import Interface
 
 PROTOCOL = 1
+# One a second for eight million years. A higher one is damage: nothing could go above it for ever.
+HIGHEST_EPOCH = 2**48
 LARGEST = 256 * 1024  # bytes of one /member.json answer; a real one is about 6 KiB
 
 State = Literal["joining", "ready", "accepted", "launching", "running", "stopping", "refused", "leaving"]
@@ -146,6 +148,10 @@ class _Fields:
             raise ValueError(f"{self.where}.{name}: longer than {longest}")
         return value
 
+    def epoch(self, low: int = 0) -> int:
+        """An epoch: whoever sees a high one goes above it, so one near the end of all numbers would be the last."""
+        return self.number("epoch", low, HIGHEST_EPOCH)
+
     def number(self, name: str, low: int = 0, high: int = 2**63) -> int:
         value: int = self._take(name, int)
         if not low <= value <= high:
@@ -187,8 +193,11 @@ def parse_view(text: str | bytes) -> View:
         raise ValueError(f"larger than {LARGEST} bytes")
     try:
         data = json.loads(text)
+        json.dumps(data, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("text with half a character, which no page or log could show") from None
     return _view(_Fields(data, "view"))
 
 
@@ -204,7 +213,7 @@ def _view(fields: _Fields) -> View:
         n=fields.number("n"),
         sequence=fields.number("sequence"),
         state=state,
-        epoch=fields.number("epoch"),
+        epoch=fields.epoch(),
         head=fields.address("head") if fields.text("head", 15) else "",
         plan_hash=fields.text("plan_hash", 64),
         record=None if record is None else _record(_Fields(record, "record")),
@@ -221,7 +230,7 @@ def _record(fields: _Fields) -> Record:
         raise ValueError("record.seats: empty, or one address twice")
     return Record(
         id=_hex(fields.text("id", 32), "record.id"),
-        epoch=fields.number("epoch", 1),
+        epoch=fields.epoch(1),
         seats=seats,
         plan_hash=fields.text("plan_hash", 64),
         master_port=fields.number("master_port", 1, 65535),
@@ -244,7 +253,7 @@ def _seat(fields: _Fields, rank: int) -> Seat:
 def _about(fields: _Fields) -> About:
     try:
         interfaces = tuple(Interface.from_dict(item) for item in fields.items("interfaces", 256))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"about.interfaces: {error!r}") from None
     return About(
         hostname=fields.text("hostname"),

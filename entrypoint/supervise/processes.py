@@ -129,10 +129,10 @@ def remembered(path: str) -> tuple[set[Process], set[str]]:
     processes: set[Process] = set()
     segments: set[str] = set()
     try:
-        with open(path) as file:  # noqa: PTH123
+        with open(path, errors="replace") as file:  # noqa: PTH123
             for line in file:
                 kind, _, rest = line.rstrip("\n").partition(" ")
-                if kind == "shm" and rest.startswith(SHM):
+                if kind == "shm" and rest.startswith(SHM) and "/../" not in rest:
                     segments.add(rest)
                 pid, _, started = rest.partition(" ")
                 if kind == "pid" and pid.isdigit() and started.isdigit():

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.knob import Knob
+from core.log import line
 from core.plan import GroupPlan, Value, differing
-from core.refusal import Refusals
+from core.refusal import Refusal, Refusals
 from core.registry import registry
 from core.row import Row, first_to_fix
 from core.settings import resolve
@@ -70,3 +71,46 @@ def test_every_knob_of_the_registry_explains_itself_and_its_default_parses() -> 
         assert knob.why.strip(), knob.name
         if knob.default:
             knob.parse(knob.default)
+
+
+ODD = st.text(max_size=200) | st.sampled_from(
+    [
+        "9" * 5000,
+        "[" * 3000,
+        "1" * 400 + "GiB",
+        "\ud800",
+        "a\x00b",
+        "\x1b[2J",
+        "\u0669",
+        "host:\uff18\uff10",
+        "1e400",
+        "nan",
+    ]
+)
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+@given(text=ODD)
+def test_any_text_is_a_value_or_a_refusal(name: str, text: str) -> None:
+    """No traceback for a bad knob, and nothing that a log, a path or an argv cannot hold."""
+    try:
+        value = registry()[name].parse(text)
+    except Refusal as refusal:
+        str(refusal).encode()
+    else:
+        str(value).encode()
+        assert "\x00" not in text
+
+
+@pytest.mark.parametrize("text", ["\u0664", "\uff14", "4\x00"])
+def test_a_number_is_written_in_plain_digits(text: str) -> None:
+    for name in ("MAX_NUM_SEQS", "API_PORT", "READY_S", "KV_CACHE_MEMORY", "RETRIES"):
+        with pytest.raises(Refusal):
+            registry()[name].parse(text)
+
+
+def test_an_event_is_one_line_whatever_it_tells() -> None:
+    """A host name or an error of another box may hold anything: line ends, terminal codes, half a character."""
+    told = line("join", "seen a\nb", host="\x1b[2Jspark\ud800", what="c\r\nd e")
+    assert told == 'stage=join seen a\\nb host=\\x1b[2Jspark\\ud800 what="c\\r\\nd e"'
+    told.encode()

@@ -375,6 +375,7 @@ async def test_a_stopped_process_is_ended_too(tmp_path: Path, box: str) -> None:
     await until(run.tail)
     assert run.pid
     os.kill(run.pid, signal.SIGSTOP)
+    await until(lambda: ") T " in Path(f"/proc/{run.pid}/stat").read_text())  # until then TERM would still end it
     stopped = await run.stop(0.3)
     assert stopped.killed
     assert stopped.confirmed
@@ -389,3 +390,9 @@ async def test_a_start_that_is_called_off_leaves_nothing(tmp_path: Path, box: st
         await asyncio.gather(start, return_exceptions=True)
         assert (await run.stop(1)).confirmed
         await until(lambda: not living(box))
+
+
+def test_a_damaged_note_is_read_as_far_as_it_goes_and_names_no_file_elsewhere(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    note.write_bytes(b"\xff\xfe\x00\nshm /dev/shm/../../etc/passwd\nshm /dev/shm/psm_1\npid 1 x\npid 12 34\n")
+    assert processes.remembered(str(note)) == ({(12, 34)}, {"/dev/shm/psm_1"})

@@ -19,7 +19,10 @@ def test_the_epoch_survives_a_restart_and_never_goes_back(tmp_path: Path) -> Non
     assert store.epoch == Store(tmp_path).epoch == 7
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"epoch": "x"}', '{"epoch": -4}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[1]", '{"epoch": "x"}', '{"epoch": -4}', "\x00", "[" * 100_000, '{"epoch": 999999999999999999999}'],
+)
 def test_an_unreadable_file_is_a_lost_one(tmp_path: Path, text: str) -> None:
     (tmp_path / "group.json").write_text(text)
     assert Store(tmp_path).epoch == 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from group.signing import NotVerified, answer, code, verify
-from group.view import About, Record, Seat, View, by_address, parse_view
+from group.view import HIGHEST_EPOCH, About, Record, Seat, View, by_address, parse_view
 from preflight.facts.types import Interface
 
 RECORD = Record("ab", 5, (Seat(0, "10.0.0.9", "10.1.0.9", "aa", 0),), "plan", 20010, 20011)
@@ -125,3 +125,30 @@ def test_garbage_answers_are_not_verified(garbage: bytes) -> None:
 
 def test_parts_cannot_be_shifted_into_each_other() -> None:
     assert code("s", "ab", "c", NONCE, "x") != code("s", "a", "bc", NONCE, "x")
+
+
+def about(name: str, value: object) -> View | str:
+    data = json.loads(VIEW.as_json())
+    data["about"][name] = value
+    return read(data)
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 10**400, "\u0661e9"])
+def test_numbers_of_an_interface_that_are_none(number: object) -> None:
+    """Python writes and reads Infinity in JSON."""
+    for name in ("mtu", "speed"):
+        interface = {"name": "e", "addresses": [], "mtu": 1500, "carrier": True, "wireless": False, "loopback": False}
+        assert isinstance(about("interfaces", [{**interface, "connectx": False, name: number}]), View | str)
+
+
+def test_half_a_character_is_refused_wherever_it_stands() -> None:
+    """A page or a log could not show it: the box that tells it would stop all others."""
+    assert "half a character" in str(about("hostname", "spark\ud800"))
+    assert "half a character" in str(about("settings", {"A\udfff": "1"}))
+    assert "half a character" in str(about("refusals", ["\udc80"]))
+
+
+def test_an_epoch_that_leaves_no_room_for_the_next_is_refused() -> None:
+    data = json.loads(VIEW.as_json())
+    assert "epoch" in str(read({**data, "epoch": HIGHEST_EPOCH + 1}))
+    assert "epoch" in str(read({**data, "record": {**data["record"], "epoch": HIGHEST_EPOCH + 1}}))
