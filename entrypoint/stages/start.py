@@ -30,6 +30,8 @@ async def page(boot: Boot) -> None:
     """Answer on STATUS_PORT before anything can fail or wait. A port in use ends the kit: nothing could be shown."""
     import uvicorn
 
+    from entrypoint.status import connections
+    from entrypoint.status.access import access_of
     from entrypoint.status.app import create_app
     from entrypoint.status.context import Context
 
@@ -42,13 +44,15 @@ async def page(boot: Boot) -> None:
 
     early = early_settings(boot.environ)
     listener = _listen(early["STATUS_BIND"], int(early["STATUS_PORT"]))
+    access = access_of(boot.environ, int(early["STATUS_PORT"]))
+    connections.hush()
     config = uvicorn.Config(
-        create_app(Context(boot.board, boot.member_answer, boot)),
+        create_app(Context(boot.board, boot.member_answer, boot, access)),
         log_config=None,
         access_log=False,
         lifespan="off",
         ws="none",
-        http="h11",
+        **connections.OPTIONS,
         timeout_graceful_shutdown=1,
     )
     boot.server = Server(config)
@@ -148,6 +152,7 @@ def _canonical(value: Any) -> str:
 async def facts(boot: Boot) -> None:
     """This box: addresses, memory, disks. Then its door opens, and the others can find it."""
     from entrypoint.addresses import lan_address
+    from entrypoint.status import access
     from preflight.facts import gather
 
     settings = boot.settings
@@ -161,6 +166,7 @@ async def facts(boot: Boot) -> None:
         refusals.append(found)
     else:
         boot.lan, boot.ifname = found
+    refusals += access.refusals(boot.environ, early_settings(boot.environ)["STATUS_BIND"], boot.lan, boot.tp)
     refusals += await _open_door(boot, settings)
     if refusals:
         boot.refuse(local=(*boot.local_refusals, *refusals))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -14,6 +15,6 @@ HEADERS = {
 }
 
 
-def json_answer(body: Any, status: int = 200) -> Response:
-    """`body` as JSON, with the page's headers."""
-    return JSONResponse(body, status_code=status, headers=HEADERS)
+def json_answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """`body` as JSON, with the page's headers and those given."""
+    return JSONResponse(body, status_code=status, headers={**HEADERS, **(headers or {})})

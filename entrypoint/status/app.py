@@ -12,16 +12,19 @@ from starlette.routing import BaseRoute
 
 from entrypoint.status.answers import json_answer
 from entrypoint.status.context import Context
-from entrypoint.status.routes import health, member, page
+from entrypoint.status.guard import guard
+from entrypoint.status.routes import health, logs, mcp, member, page
 
 # One line a family of routes. What is heavy to import is imported by its handler, not by its module.
 FAMILIES: tuple[Callable[[Context], list[BaseRoute]], ...] = (
     page.routes,
     health.routes,
     member.routes,
+    logs.routes,
+    mcp.routes,
 )
 # Outermost first.
-GUARDS: tuple[Callable[[Context], Middleware], ...] = ()
+GUARDS: tuple[Callable[[Context], Middleware], ...] = (guard,)
 
 
 def create_app(context: Context) -> Starlette:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from entrypoint.status.access import Access
+from entrypoint.status.signed import Nonces
 
 if TYPE_CHECKING:
     from entrypoint.boot import Boot
@@ -28,8 +31,12 @@ class Context:
     member_answer  (nonce, address dialled) -> bytes of /member.json
     boot           the whole boot, read-only: settings (None before stage 2), members, engine, lan; None in tests of
                    routes that do not need it
+    access         who may look: the token's rules
+    nonces         what other boxes sign their calls with
     """
 
     board: Board
     member_answer: MemberAnswer
     boot: Boot | None = None
+    access: Access = field(default_factory=Access)
+    nonces: Nonces = field(default_factory=Nonces)
