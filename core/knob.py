@@ -7,6 +7,7 @@ compose/.env and of the shell, and the provenance the page shows.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -69,11 +70,14 @@ def _json(text: str) -> Any:
     return value
 
 
+HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
+
+
 def _hosts(text: str) -> tuple[str, ...]:
     hosts = tuple(part.strip() for part in text.split(",") if part.strip())
     for host in hosts:
-        name, _, port = host.rpartition(":") if ":" in host else (host, "", "")
-        if not name or " " in name or (port and not port.isdigit()):
+        name, _, port = host.partition(":")
+        if not HOST.fullmatch(name) or (":" in host and not (port.isascii() and port.isdigit())):
             raise ValueError("a list host[:port],host[:port],...")
     return hosts
 

@@ -72,6 +72,7 @@ class Driver:
         self.launch: Record | None = None
         self.on_change: Callable[[], None] = lambda: None
         self._sequence = 0
+        self.trouble = ""  # why nothing can be agreed on although all are ready, for people
         self._complained = 0.0
         # Groups that share a machine (two labs) start at places of their own: a port is bound long after it is tested.
         self._offset = zlib.crc32(f"{group} {lan}".encode())
@@ -151,11 +152,13 @@ class Driver:
         try:
             self.store.keep_epoch(epoch)
         except OSError as error:
+            self.trouble = f"STATE_DIR takes no more: {error.strerror} ({self.store.file})"
             now = boottime()
             if now - self._complained > COMPLAIN_S:
                 log("group", f"the epoch cannot be stored: {error}", epoch=epoch)
                 self._complained = now
             return False
+        self.trouble = ""
         return True
 
     def _note(self, before: Own) -> None:

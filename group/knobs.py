@@ -12,6 +12,11 @@ def _range(text: str) -> str | None:
     return "a range such as 20000-28191"
 
 
+def _second(value: float) -> str | None:
+    """With less every look at the clock would be one too late: a group would never serve."""
+    return None if value >= 1 else "1 second or more"
+
+
 KNOBS: tuple[Knob, ...] = (
     Knob(
         "JOIN_S",
@@ -19,6 +24,7 @@ KNOBS: tuple[Knob, ...] = (
         "60",
         "After a commit all boxes must have started vLLM within this time, else the generation is ended.",
         unit="s",
+        check=_second,
     ),
     Knob(
         "LOST_S",
@@ -26,6 +32,7 @@ KNOBS: tuple[Knob, ...] = (
         "30",
         "A box that was paused for longer than this stops its engine first and asks later.",
         unit="s",
+        check=_second,
     ),
     Knob(
         "PORT_RANGE",

@@ -14,7 +14,7 @@ from core.settings import Settings
 from core.units import show_seconds
 from entrypoint.boot import Boot
 from entrypoint.caches import network_refusal
-from entrypoint.serve import box_paths, engine_command, planned_speculation
+from entrypoint.serve import box_paths, engine_command, key_of, planned_speculation
 from entrypoint.serve.environment import without_kit
 from entrypoint.sizing.padding import unpadded, without_overlay
 from entrypoint.stages.compose import overlays, trial_plan
@@ -49,6 +49,7 @@ def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
     if mounted is not None:
         yield mounted
     yield from _python(settings.text("ENGINE_PYTHON"))
+    yield from _ports(settings)
     yield from _key_file(settings.text("API_KEY_FILE"))
     yield from startup.template_refusals(settings.text("CHAT_TEMPLATE"))
     if startup.wants_plugin(boot.environ):
@@ -110,10 +111,17 @@ def _python(text: str) -> Iterator[Refusal]:
 
 
 def _key_file(text: str) -> Iterator[Refusal]:
-    if text and not os.access(text, os.R_OK):
-        yield Refusal(
-            "API_KEY_FILE", f"{text} cannot be read", "a readable file with the key", "Mount it, or unset API_KEY_FILE."
-        )
+    try:
+        key_of(text)
+    except Refusal as refusal:
+        yield refusal
+
+
+def _ports(settings: Settings) -> Iterator[Refusal]:
+    port = settings.integer("API_PORT")
+    if port == settings.integer("STATUS_PORT"):
+        cure = "Set one of them to another port in compose/.env, alike on all boxes."
+        yield Refusal("STATUS_PORT", f"{port}, which is API_PORT too", "a port of its own for the page", cure)
 
 
 def _attention_plugin(environ: Mapping[str, str], python: str) -> Iterator[Refusal]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from core.log import log
 from core.plan import Command
@@ -16,7 +15,7 @@ from core.units import show_seconds
 from entrypoint import pagecache
 from entrypoint.boot import Boot
 from entrypoint.caches import forget_autotune
-from entrypoint.serve import engine_command
+from entrypoint.serve import api_key, engine_command
 from entrypoint.sizing.rows import with_engine_line
 from entrypoint.stages import compose
 from entrypoint.supervise import Engine, log_path
@@ -32,12 +31,6 @@ SILENT_S = 10.0  # a box that has answered nothing for so long makes the head as
 CANARY_PAUSE_S = 15.0
 # How long a random tiny model may fail the questions and still count as healthy: always, in the lab profile only.
 EXPECTED = "failed-as-expected"
-
-
-def api_key(settings: Settings) -> str | None:
-    """The key that clients must send, from API_KEY_FILE or API_KEY; never written anywhere."""
-    path = settings.text("API_KEY_FILE")
-    return (Path(path).read_text().strip() if path else settings.text("API_KEY")) or None
 
 
 def command(boot: Boot, settings: Settings, base: Mapping[str, str]) -> Command:

@@ -127,7 +127,8 @@ async def agree(boot: Boot) -> None:
         late = [
             f"{view.about.hostname} ({lan}) is {view.state}" for lan, view in views.items() if view.state != "ready"
         ]
-        boot.board.step("waiting: " + "; ".join(late) if late else "all boxes are ready")
+        step = "waiting: " + "; ".join(late) if late else "all boxes are ready"
+        boot.board.step(driver.trouble or step)
         await driver.until(lambda: True)
         await driver.changed(0.2)
     record = driver.own.record
