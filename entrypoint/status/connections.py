@@ -96,4 +96,10 @@ def hush() -> None:
     logger.filters[:] = [wanted]
 
 
-OPTIONS: dict[str, Any] = {"http": Guarded, "h11_max_incomplete_event_size": LARGEST_HEAD}
+OPTIONS: dict[str, Any] = {
+    "http": Guarded,
+    "h11_max_incomplete_event_size": LARGEST_HEAD,
+    # Who a request comes from is said by the connection, never by a header of it: limits go by address.
+    "proxy_headers": False,
+    "server_header": False,
+}

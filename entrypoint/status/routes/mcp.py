@@ -102,7 +102,8 @@ class Endpoint:
             told: Any = parse(body)
         except NotJson:
             told = None
-        handshake = isinstance(told, dict) and told.get("method") in HANDSHAKE
+        method = told.get("method") if isinstance(told, dict) else None
+        handshake = isinstance(method, str) and method in HANDSHAKE
         if handshake or any(name in request.headers for name in SESSION_HEADERS):
             await self._with_sdk(request, body, reader, send)
             return None
