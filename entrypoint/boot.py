@@ -94,6 +94,7 @@ class Boot:
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     answers: int = 0
+    warm: asyncio.subprocess.Process | None = None
     board: Board = field(init=False)
 
     def __post_init__(self) -> None:

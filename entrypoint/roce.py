@@ -104,6 +104,15 @@ def twins_without_address(
     return tuple(sorted(found))
 
 
+def not_up(devices: Sequence[RdmaDevice], interfaces: Sequence[Interface]) -> tuple[str, ...]:
+    """Netdevs of RDMA devices that carry no rail yet: no link, or no IPv4. A port without a cable has no device."""
+    ready = {interface.name for interface in interfaces if interface.carrier and interface.addresses}
+    ethernet = (device for device in devices if device.layer in ("Ethernet", ""))
+    return tuple(
+        sorted(name for device in ethernet for name in device.netdevs if not (device.active and name in ready))
+    )
+
+
 def nccl_environment(rails: Sequence[Rail], bootstrap: str) -> Mapping[str, str]:
     """NCCL's selection of devices and GIDs for this box; `bootstrap` is the exact netdev of the bootstrap socket.
 

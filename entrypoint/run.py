@@ -19,6 +19,7 @@ from core.units import show_seconds
 from entrypoint.board import Board
 from entrypoint.boot import Again, Boot, Leave
 from entrypoint.watch import alarm, recall
+from fabric.round import end
 from group.ask import boottime
 from group.driver import GenerationOver
 
@@ -195,6 +196,8 @@ async def _close(boot: Boot) -> None:
     """Close what listens, polls and runs; nothing is left behind, whatever ended the boot."""
     if boot.engine is not None:
         await stop_engine(boot)
+    if boot.warm is not None:
+        await end(boot.warm)
     for provider in boot.providers:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(2):

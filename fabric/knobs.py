@@ -19,6 +19,23 @@ KNOBS: tuple[Knob, ...] = (
         "How long all boxes may take to meet for the fabric check.",
         unit="s",
     ),
+    Knob(
+        "FABRIC_WAIT_S",
+        "seconds",
+        "60",
+        "After a reboot the rails come up later than the container: so long a start waits for a link and an address on "
+        "every port. While it is unset, only within ten minutes of the box's own start.",
+        unit="s",
+        scope="box",
+    ),
+    Knob(
+        "ROCE_SETTLE_S",
+        "seconds",
+        "10",
+        "An address appears in a port's GID table later than on its netdev: so long a start waits for it.",
+        unit="s",
+        scope="box",
+    ),
     Knob("FABRIC_CHECK_BYTES", "size", "256MiB", "Size of the all-reduce of the fabric check.", unit="bytes"),
     Knob(
         "FABRIC_CHECK_GBPS_PER_DEVICE",

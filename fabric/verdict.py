@@ -20,6 +20,21 @@ NAMES = (ARRIVE, DIFFER, BANDWIDTH, COMPUTE, TRANSPORT)
 ENOUGH = 0.8
 GPU_TFLOPS = 1.0  # what any GPU exceeds: shared CPUs (the lab) are not compared
 LATCHED = (8.0, 25.0)  # Gb/s of the slow state a ConnectX-7 latches (reported 12-13)
+# What to do about a difference; "" and whatever is not named here comes with the image.
+CURES: Mapping[str, str] = {
+    "kernel": "Boot the same kernel on all boxes, and hold it: sudo apt-mark hold linux-image-<release>.",
+    "driver": "Install the same NVIDIA driver on all boxes, then reboot.",
+    "NIC firmware": "Bring all boxes to the same firmware: fwupdmgr update, then power off and on.",
+    "GPU clock limits": "Look at the power supply and the air of the box that has one; unplug it for a minute.",
+    "GPU top clock": "Take locked clocks off: sudo nvidia-smi -rgc. The boxes wait for the slowest one.",
+    "rails": "Compare ./glm53 doctor of both boxes: cables and addresses.",
+    "rail rate": "Use one kind of cable, and set no lower speed at a switch port.",
+    "MTU": "Set 9000 on every rail of every box: sudo ip link set <netdev> mtu 9000, and in netplan.",
+    "checkpoint": "Download the same revision on all boxes; ./glm53 doctor --deep compares every byte.",
+    "drafter": "Download the same revision on all boxes; ./glm53 doctor --deep compares every byte.",
+    "": "Bring the same to all boxes: ./glm53 image send, then up.",
+}
+KNOB = "knob "  # a fact of this name is one box's own setting: shown, no fault
 UNPLUG = "Shut every box down, unplug power for a minute, start again: a reboot does not clear the slow state."
 
 
@@ -63,7 +78,10 @@ def differences(facts: Mapping[int, Mapping[str, str]], names: Sequence[str]) ->
             holders.setdefault(facts[rank].get(name, "nothing"), []).append(names[rank])
         if len(holders) > 1:
             seen = "; ".join(f"{value} on {', '.join(who)}" for value, who in holders.items())
-            cure = f"Bring the same {name} to all boxes: ./glm53 image send, then up."
+            if name.startswith(KNOB):
+                found.append(Row(DIFFER, "info", f"{name}: {seen}"))
+                continue
+            cure = CURES.get(name, CURES[""])
             found.append(Row(DIFFER, "WARN", f"{name}: {seen}", "the same on all boxes", cure))
     return found
 

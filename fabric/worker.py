@@ -1,6 +1,7 @@
 """One rank of the fabric check: a short-lived process of the engine's own Python, a script that imports no kit module.
 
-stdin   one line of JSON: the job (fabric/round.py writes it)
+stdin   one line of JSON: the job with the environment it is for (fabric/round.py writes it). torch is imported before
+        that is read, so that a worker started early has it behind it; without a job the process ends after IDLE_S
 stdout  one line of JSON an event: phase, missing, blame, error, result
 
 Ranks meet at a TCPStore on the head, compare facts, join a process group and reduce. A second connection carries
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import select
 import sys
 import threading
 import time
@@ -21,6 +23,7 @@ from typing import Any
 
 BEAT_S = 0.25
 LINGER_S = 1.5  # rank 0 holds the store: the others must read the blame before it goes
+IDLE_S = 900.0  # a worker that nobody gives a job holds 220 MiB
 LATENCY_BYTES = (8, 8192, 65536)
 
 
@@ -82,8 +85,9 @@ class Watch(threading.Thread):
 
 
 def main() -> int:
-    """Exit status: 0 with a result; 3 after a blame, 4 after an error of this box, 5 when boxes are missing."""
-    job = json.loads(sys.stdin.readline())
+    """Exit status: 0 with a result or without a job; 3 after a blame, 4 after an error of this box, 5 when boxes are
+    missing.
+    """
     try:
         import torch
         import torch.distributed as dist
@@ -91,6 +95,13 @@ def main() -> int:
         say("error", text=f"torch cannot be imported: {error}")
         return 4
     say("phase", phase="imported")
+    ready, _, _ = select.select([sys.stdin], [], [], IDLE_S)
+    line = sys.stdin.readline() if ready else ""
+    if not line:
+        return 0  # not needed any more, or the kit is gone
+    job = json.loads(line)
+    os.environ.clear()
+    os.environ.update(job["environment"])  # NCCL and gloo read theirs when the first group is made
     cuda = job["backend"] == "nccl"
     try:
         if cuda:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from entrypoint.stages import compose
 from entrypoint.stages.rails import box_rails
 from experimental.overlays import CONTAINER
 from fabric import verdict
-from fabric.round import Job, Outcome, run_round
+from fabric.round import Job, Outcome, end, run_round, start
 from group.ask import boottime
 from group.view import Record
 from image.identity import compared
@@ -31,6 +32,10 @@ from preflight.facts.rdma import devices
 from preflight.facts.survey import rates
 
 OVERLAY_FILES = CONTAINER  # where ./glm53 mounts them
+# A box's own addresses and folders.
+DIFFER_BY_NATURE = frozenset(
+    ("LAN_ADDRESS", "ROLE", "PEERS", "STATUS_BIND", "STATE_DIR", "LOG_DIR", "CACHE_ROOT", "MODEL_DIR", "DFLASH_MODEL")
+)
 SLACK_S = 20.0  # from the last box's arrival to the end of a healthy round
 
 
@@ -63,15 +68,21 @@ async def measure(boot: Boot, settings: Settings, record: Record) -> tuple[Row, 
     before = {device.name: dict(device.counters) for device in devices(boot.root)}
     until = began + meet_s + SLACK_S
 
-    async def one(extra: Mapping[str, str], task: Job) -> Outcome:
+    def ended() -> list[int]:
+        """Ranks whose kits say that their check of this record is over."""
+        views = boot.members.live() if boot.members is not None else {}
+        through = [lan for lan, view in views.items() if view.checked and view.record and view.record.id == record.id]
+        return [one.rank for one in record.seats if one.lan in through]
+
+    async def one(extra: Mapping[str, str], task: Job, warm: Process | None = None) -> Outcome:
         left = max(1.0, until - boottime())
         with tempfile.TemporaryDirectory(prefix="glm53-fabric-") as folder:
             log_file = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{folder}/nccl.log"} if gpu else {}
             every = {**environment, **log_file, **extra, "PYTHONPATH": ""}
             task = replace(task, meet_s=min(task.meet_s, left))
-            return await run_round(settings.text("ENGINE_PYTHON"), task, every, left, _step(boot))
+            return await run_round(settings.text("ENGINE_PYTHON"), task, every, left, _step(boot), warm, ended)
 
-    outcome = await one({}, job)
+    outcome = await one({}, job, boot.warm)
     variants: dict[str, float] = {}
     if gpu and outcome.complete and verdict.low(outcome.gbps, expected):
         for name, extra in _variants(boot, mine).items():
@@ -83,6 +94,23 @@ async def measure(boot: Boot, settings: Settings, record: Record) -> tuple[Row, 
         f"{outcome.gbps:.1f} Gb/s bus bandwidth" if outcome.complete else outcome.error or "not all arrived"
     )
     return (*verdict.rows(outcome, names, expected, len(mine), variants), *_lost(boot, before, took))
+
+
+async def warm_up(boot: Boot, settings: Settings) -> None:
+    """Start the worker now: importing torch takes seconds that discovery takes anyway. A check of `measure` uses it."""
+    if settings.text("FABRIC_CHECK") == "0" or (boot.warm is not None and boot.warm.returncode is None):
+        return
+    try:
+        boot.warm = await start(settings.text("ENGINE_PYTHON"), {**os.environ, "PYTHONPATH": ""})
+    except OSError:
+        boot.warm = None  # the check itself says so
+
+
+async def cool_down(boot: Boot) -> None:
+    """No worker is left."""
+    if boot.warm is not None:
+        await end(boot.warm)
+        boot.warm = None
 
 
 def _step(boot: Boot) -> Callable[[str], None]:
@@ -144,7 +172,17 @@ def facts(boot: Boot, settings: Settings, mine: tuple[Rail, ...]) -> dict[str, s
         "drafter": _files(Path(settings.text("DFLASH_MODEL"))),
         "chat template": _file(Path(settings.text("CHAT_TEMPLATE"))) if settings.text("CHAT_TEMPLATE") else "",
     }
+    found |= {f"{verdict.KNOB}{name}": text for name, text in own_knobs(settings).items()}
     return {name: text for name, text in found.items() if text}
+
+
+def own_knobs(settings: Settings) -> dict[str, str]:
+    """What somebody set for this box alone, but for what has to differ. Knobs of the group were compared in `join`."""
+    return {
+        name: setting.shown
+        for name, setting in sorted(settings.table.items())
+        if setting.knob.scope == "box" and name not in DIFFER_BY_NATURE and settings.is_set(name) and setting.text
+    }
 
 
 def _files(folder: Path) -> str:

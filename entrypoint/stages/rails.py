@@ -5,19 +5,26 @@ GIDs and devices are read again whenever they are used: an index moves when an a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from core.refusal import Refusal
 from core.row import Row
 from core.settings import Settings
 from entrypoint.boot import Boot
-from entrypoint.roce import Rail, nccl_environment, rails
+from entrypoint.roce import Rail, nccl_environment, not_up, rails
 from entrypoint.stages import meet
 from entrypoint.topology import Layout, layout, nccl_block
+from group.ask import boottime
 from preflight.checks import Wanted, peers
 from preflight.checks.scene import names_of
+from preflight.facts import BoxFacts, gather
 from preflight.facts.rdma import devices
+
+JUST_BOOTED_S = 600.0
+LOOK_S = 0.5
 
 
 def subnets(settings: Settings) -> tuple[str, ...]:
@@ -37,6 +44,33 @@ def box_rails(boot: Boot, settings: Settings) -> tuple[Rail, ...]:
     if not found or boot.facts is None:
         return ()
     return rails(found, boot.facts.interfaces, subnets(settings), names_of(hca(settings)))
+
+
+async def settled(
+    root: Path, disks: Sequence[str], settings: Settings, step: Callable[[str], None], uptime_s: float
+) -> BoxFacts:
+    """This box's facts once its rails are up, or once FABRIC_WAIT_S and ROCE_SETTLE_S are over: then what is missing is
+    a row of preflight. At once on a box without RDMA devices.
+    """
+    facts = gather(root, disks)
+    wait_s = settings.number("FABRIC_WAIT_S")
+    if not settings.is_set("FABRIC_WAIT_S") and uptime_s > JUST_BOOTED_S:
+        wait_s = 0.0
+    began = boottime()
+    while boottime() - began < wait_s and (late := not_up(devices(root), facts.interfaces)):
+        step(f"waiting for link and address of {', '.join(late)} (at most {wait_s:g} s, FABRIC_WAIT_S)")
+        await asyncio.sleep(LOOK_S)
+        facts = gather(root, disks)
+    began, longest = boottime(), settings.number("ROCE_SETTLE_S")
+    while boottime() - began < longest and (late := _without_gid(root, facts, settings)):
+        step(f"waiting for the GID of {', '.join(late)} (at most {longest:g} s, ROCE_SETTLE_S)")
+        await asyncio.sleep(LOOK_S)
+    return facts
+
+
+def _without_gid(root: Path, facts: BoxFacts, settings: Settings) -> tuple[str, ...]:
+    seen = rails(devices(root), facts.interfaces, subnets(settings), names_of(hca(settings)))
+    return tuple(f"{rail.device} ({rail.address})" for rail in seen if rail.gid_index is None)
 
 
 def all_rails(boot: Boot) -> dict[str, tuple[Rail, ...]]:

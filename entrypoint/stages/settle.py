@@ -37,6 +37,7 @@ async def preflight(boot: Boot) -> None:
     settings, _, _ = boot.need()
     facts = boot.facts
     assert facts is not None
+    await check.warm_up(boot, settings)  # of a later generation
     if settings.text("PREFLIGHT") == "0":
         boot.rows = ()  # of an earlier round
         boot.board.step("off (PREFLIGHT=0)")
@@ -162,7 +163,10 @@ async def fabric_check(boot: Boot) -> None:
     if settings.text("FABRIC_CHECK") == "0":
         boot.board.step("off (FABRIC_CHECK=0)")
     else:
-        found = await check.measure(boot, settings, record)
+        try:
+            found = await check.measure(boot, settings, record)
+        finally:
+            await check.cool_down(boot)
         boot.rows = warnings_first((*boot.rows, *found))
         for row in warnings_first(found):
             log("fabric", row.name, level=row.level, seen=row.seen)

@@ -152,12 +152,13 @@ def _canonical(value: Any) -> str:
 async def facts(boot: Boot) -> None:
     """This box: addresses, memory, disks. Then its door opens, and the others can find it."""
     from entrypoint.addresses import lan_address
+    from entrypoint.stages import check, rails
     from entrypoint.status import access
-    from preflight.facts import gather
+    from group.ask import boottime
 
     settings = boot.settings
     assert settings is not None
-    boot.facts = gather(boot.root, ground.disks(settings))
+    boot.facts = await rails.settled(boot.root, ground.disks(settings), settings, boot.board.step, boottime())
     boot.hostname = boot.facts.hostname.split(".", 1)[0]
     boot.remember_memory()
     found = lan_address(boot.facts, settings, settings["PEERS"] or ())
@@ -175,6 +176,7 @@ async def facts(boot: Boot) -> None:
     if not boot.lan:
         raise Refusals(tuple(refusals))  # nobody could reach this box: the page alone stays up
     boot.facts = replace(boot.facts, hostname=boot.hostname)
+    await check.warm_up(boot, settings)
     await ground.sweep(boot, settings)
     await _join_group(boot, settings)
     boot.board.step(f"{boot.hostname}: lan address {boot.lan} on {boot.ifname}")

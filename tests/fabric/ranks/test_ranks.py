@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric.round import WORKER, Job, Outcome, run_round
+from fabric.round import WORKER, Job, Outcome, run_round, start
 from fabric.verdict import rows
 
 NAMES = ["alpha", "beta", "gamma"]
@@ -77,15 +77,54 @@ def test_a_rank_that_dies_or_stops_is_named_and_nobody_hangs(number: signal.Sign
         hit = time.monotonic()
         others = [await tasks[0], await tasks[2]]
         took = time.monotonic() - hit
-        if number == signal.SIGSTOP:
-            os.kill(victim, signal.SIGKILL)
-        await tasks[1]
+        own = await tasks[1]  # the kit beside it says what happened, without waiting for its deadline
+        assert ("was stopped" if number == signal.SIGSTOP else "signal 9") in own.error, own
         return others, took
 
     others, took = asyncio.run(run())
     for one in others:
         assert 1 in one.blamed, one
     assert took < 25
+
+
+def test_a_worker_started_early_takes_the_job_with_its_environment() -> None:
+    async def run() -> list[Outcome]:
+        bare = {name: text for name, text in ENVIRONMENT.items() if name != "GLOO_SOCKET_IFNAME"}
+        early = [await start(sys.executable, bare) for _ in range(2)]
+        for one in early:
+            assert one.stdout is not None
+            assert b"imported" in await one.stdout.readline()
+        first = job(2)
+        began = time.monotonic()
+        rounds = (
+            run_round(sys.executable, replace(first, rank=rank), ENVIRONMENT, 60, worker=early[rank])
+            for rank in range(2)
+        )
+        found = list(await asyncio.gather(*rounds))
+        assert time.monotonic() - began < 30
+        assert all(one.returncode is not None for one in early)
+        return found
+
+    assert all(one.complete for one in asyncio.run(run()))
+
+
+def test_a_worker_without_a_job_ends_by_itself_and_a_dead_one_is_replaced() -> None:
+    async def run() -> Outcome:
+        idle = await start(sys.executable, ENVIRONMENT)
+        assert idle.stdin is not None
+        idle.stdin.close()
+        assert await idle.wait() == 0
+        return await run_round(sys.executable, job(1), ENVIRONMENT, 60, worker=idle)
+
+    assert asyncio.run(run()).phase == "reduced"
+
+
+def test_a_box_whose_kit_says_that_its_part_is_over_is_not_waited_for() -> None:
+    """torch is broken on one box, say: its worker never meets anybody, and its kit tells so."""
+    began = time.monotonic()
+    found = asyncio.run(run_round(sys.executable, job(2), ENVIRONMENT, 120, ended=lambda: [1]))
+    assert time.monotonic() - began < 20
+    assert "ended early" in found.blamed[1]
 
 
 def _workers() -> list[int]:

@@ -59,6 +59,15 @@ def test_only_what_differs_is_said_with_who_has_what() -> None:
     assert row.seen == "overlay files: aa on alpha, beta, delta; bb on gamma"
 
 
+def test_a_difference_has_a_cure_of_its_own_and_a_box_s_own_knob_is_only_shown() -> None:
+    facts = {0: {"driver": "580", "knob READY_S": "3600"}, 1: {"driver": "570", "image": "ab"}}
+    rows = {row.seen.partition(":")[0]: row for row in differences(facts, NAMES)}
+    assert "driver" in rows["driver"].cure
+    assert "image send" in rows["image"].cure
+    assert rows["image"].seen == "image: nothing on alpha; ab on beta"
+    assert (rows["knob READY_S"].level, rows["knob READY_S"].cure) == ("info", "")
+
+
 def test_missing_killed_and_silent_boxes_are_named() -> None:
     assert "delta did not arrive" in rows(Outcome(missing=(3,)), NAMES, 0, 0)[0].seen
     assert "beta: silent" in rows(Outcome(blamed={1: "silent for 5 s"}), NAMES, 0, 0)[0].seen

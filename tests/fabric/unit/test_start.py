@@ -1,0 +1,76 @@
+"""Rails that come up after the container, and what a box tells the others in the check."""
+
+import asyncio
+import random
+from pathlib import Path
+
+from core.registry import registry
+from core.settings import Settings, resolve
+from entrypoint.boot import Boot
+from entrypoint.stages import check, rails
+from preflight.facts import gather
+from tests.fixtures.boxes_tree import BoxSpec, group, write
+
+
+def settings(**knobs: str) -> Settings:
+    return resolve(registry(), knobs)
+
+
+def spec() -> BoxSpec:
+    return group("switch", 2, random.Random(1), plain=True)[0]
+
+
+async def _late(root: Path, before: BoxSpec, after: BoxSpec, given: Settings, uptime_s: float) -> tuple[int, list[str]]:
+    """How many rails the facts hold when `after` comes true 0.7 s after the start, and what was said meanwhile."""
+    write(before, root)
+    said: list[str] = []
+    waiting = asyncio.ensure_future(rails.settled(root, ("/",), given, said.append, uptime_s))
+    await asyncio.sleep(0.7)
+    done = waiting.done()
+    write(after, root)
+    facts = await waiting
+    boot = Boot({}, root=root)
+    boot.facts = facts
+    assert done == (not said)
+    return len([one for one in rails.box_rails(boot, given) if one.gid_index is not None]), said
+
+
+def test_a_start_waits_for_an_address_that_comes_late(trees: Path) -> None:
+    bare = spec()
+    for port in bare.ports:
+        port.address = None
+        port.fill_gids(random.Random(1))
+    count, said = asyncio.run(_late(trees / "a", bare, spec(), settings(), uptime_s=30.0))
+    assert count == 2
+    assert said[0].startswith("waiting for link and address of enP2p1s0f0np0, enp1s0f0np0 (at most 60 s")
+    assert asyncio.run(_late(trees / "b", bare, spec(), settings(), uptime_s=90_000.0)) == (0, [])
+    assert asyncio.run(_late(trees / "c", bare, spec(), settings(FABRIC_WAIT_S="5"), uptime_s=90_000.0))[0] == 2
+    assert asyncio.run(_late(trees / "d", bare, spec(), settings(FABRIC_WAIT_S="0"), uptime_s=30.0)) == (0, [])
+
+
+def test_a_start_waits_for_the_gid_of_an_address(trees: Path) -> None:
+    bare = spec()
+    for port in bare.ports:
+        port.gids = port.gids[:2]
+    count, said = asyncio.run(_late(trees / "a", bare, spec(), settings(), uptime_s=90_000.0))
+    assert count == 2
+    assert said[0].startswith("waiting for the GID of rocep1s0f0 (198.18.0.1), roceP2p1s0f0")
+    assert asyncio.run(_late(trees / "b", bare, spec(), settings(ROCE_SETTLE_S="0"), uptime_s=30.0))[1] == []
+
+
+def test_a_box_without_a_fabric_waits_for_nothing(trees: Path) -> None:
+    lab = spec()
+    lab.ports = []
+    assert asyncio.run(_late(trees, lab, lab, settings(FABRIC_WAIT_S="60"), uptime_s=1.0)) == (0, [])
+
+
+def test_what_a_box_tells_in_the_check(trees: Path) -> None:
+    write(spec(), trees)
+    boot = Boot({}, root=trees)
+    boot.facts, boot.image = gather(trees), {"id": "sha256:0123456789abcdef", "patched_tree": "fedc"}
+    given = settings(READY_S="99", LAN_ADDRESS="10.0.0.9", MAX_MODEL_LEN="4096")
+    found = check.facts(boot, given, rails.box_rails(boot, given))
+    assert (found["rails"], found["NIC firmware"]) == ("2", "28.45.4028")
+    assert (found["image"], found["patched tree"]) == ("0123456789ab", "fedc")
+    assert found["knob READY_S"] == "99"
+    assert not [name for name in found if "LAN_ADDRESS" in name or "MAX_MODEL_LEN" in name]
