@@ -72,6 +72,8 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     _absent("VLLM_WEIGHT_SNAPSHOT_*", "remove it: where snapshots are kept follows from CACHE_ROOT"),
     # Memory, ranks, fabric.
     Elsewhere("KV_EXTRA_MEMORY", "renamed", "add it to KV_CACHE_MEMORY, when the host does lend its display's memory"),
+    Elsewhere("FABRIC_CHECK_PORT", "fixed", "set PORT_RANGE: each generation's check takes a fresh port from it"),
+    Elsewhere("WORKER_WAIT_S", "absent", "remove it: a box waits for the others as long as it takes"),
     Elsewhere("FABRIC_RING_GRAPH", "renamed", "set TP=RING3 or TP=RING4, or TOPOLOGY"),
     Elsewhere("MENTAT_FABRIC_*", "renamed", "set TP=RING3 or TP=RING4, or FABRIC_SUBNETS"),
     Elsewhere("FABRIC_IP", "renamed", "set FABRIC_SUBNETS or CLUSTER_SUBNET"),
