@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from core.row import Row
 
@@ -22,6 +22,11 @@ FILE = Path(__file__).resolve().parent / "model.toml"
 _WEIGHT_FILE = re.compile(rb':\s*"([^"]+\.safetensors)"')
 _TOTAL_SIZE = re.compile(rb'"total_size"\s*:\s*(\d+)')
 BF16 = 2
+# What holds the linear layers that the checkpoint leaves in BF16: itself, or the overlays dense_fp8 and dense_w4.
+Dense = Literal["bf16", "fp8", "w4"]
+# Bytes of a parameter: of a layer outside of dense_w4's pattern, and of one inside it (an FP8 copy and half a byte with
+# one e4m3 scale per 16).
+DENSE_BYTES: Mapping[Dense, tuple[float, float]] = {"bf16": (2, 2), "fp8": (1, 1), "w4": (1, 1.5625)}
 
 
 @dataclass(frozen=True)
@@ -75,53 +80,86 @@ class Part:
     rank: int
 
 
+@dataclass(frozen=True)
+class _Linear:
+    """Parameters of a matrix: split over the ranks or held `whole` by each; what dense_fp8 and dense_w4 do with it.
+
+    kept    in BF16 whatever is mounted
+    narrow  one of those that dense_w4 takes by its own pattern, a 4-bit copy beside the FP8 one
+    """
+
+    count: int
+    whole: bool = False
+    kept: bool = False
+    narrow: bool = False
+
+    def bytes(self, dense: Dense) -> float:
+        """Of the whole matrix; scales of FP8 (4 bytes a row) are left out."""
+        return self.count * (BF16 if self.kept else DENSE_BYTES[dense][self.narrow])
+
+
 @cache
 def load() -> Model:
     """The facts of this kit's checkpoint."""
     return Model(tomllib.loads(FILE.read_text()))
 
 
-def weights(model: Model, tp: int, spec: str = "dflash", *, padded: bool | None = None) -> tuple[Part, ...]:
+def weights(
+    model: Model, tp: int, spec: str = "dflash", *, padded: bool | None = None, dense: Dense = "bf16"
+) -> tuple[Part, ...]:
     """Bytes by part at `tp` with `spec` (dflash, mtp or none) as the drafter.
 
-    Shapes give the sizes; replicated parts count whole on each rank. `padded=False` gives what lies on disk.
+    Shapes give the sizes; replicated parts count whole on each rank. `padded=False` gives what lies on disk. `dense`
+    says what overlays made of the linear layers that the checkpoint leaves in BF16.
     """
     pad = model.padded(tp) if padded is None else padded
     by = tp if pad else 1  # shapes of the padded or of the original checkpoint
     hidden = model["target.hidden"]
     mla, kda, moe = model["target.mla"], model["target.kda"], model["target.moe"]
     heads, width, vocabulary = model.heads(by), model.expert_width(by), model.vocabulary(by)
-    moe_layers = model.layers - model["target.layers_dense"]
-
+    layers_dense, kda_layers, mla_layers = (model[f"target.layers_{kind}"] for kind in ("dense", "kda", "mla"))
+    moe_layers = model.layers - layers_dense
     wide = heads * kda["width"]
-    kda_split = 4 * wide * hidden + heads * hidden + 2 * wide * kda["width"] + 3 * wide * kda["kernel"]
-    kda_whole = 2 * kda["width"] * hidden
-    mla_split = (
-        heads * mla["qk_width"] * mla["q_rank"]
-        + heads * (mla["qk_width"] + mla["v_width"]) * mla["kv_rank"]
-        + heads * mla["v_width"] * hidden
-    )
-    mla_whole = (mla["q_rank"] + mla["kv_rank"]) * hidden
+    latent = heads * (mla["qk_width"] + mla["v_width"]) * mla["kv_rank"]  # kv_b: read apart, never converted
     index = model["target.indexer"]
-    index_whole = index["heads"] * index["width"] * mla["q_rank"] + (2 * index["width"] + index["heads"]) * hidden
     expert = 3 * width * hidden
     routed = moe["experts"] * expert
+    out = heads * mla["v_width"] * hidden
+    queries = heads * mla["qk_width"] * mla["q_rank"]
+    downs = (mla["q_rank"] + mla["kv_rank"]) * hidden
 
+    kda_parts = (
+        _Linear(3 * wide * hidden + heads * hidden, narrow=True),  # q, k, v and beta of in_proj
+        _Linear(2 * kda["width"] * hidden, whole=True, narrow=True),  # its two low ranks
+        _Linear(2 * wide * kda["width"]),
+        _Linear(wide * hidden, narrow=True),  # o_proj
+        _Linear(3 * wide * kda["kernel"], kept=True),  # the convolution is no linear layer
+    )
+    mla_parts = (
+        _Linear(queries),
+        _Linear(latent, kept=True),
+        _Linear(out, narrow=True),
+        _Linear(downs, whole=True),
+        _Linear(index["heads"] * index["width"] * mla["q_rank"], whole=True),
+        _Linear((2 * index["width"] + index["heads"]) * hidden, whole=True, kept=True),  # keys, pool gate, head gate
+    )
+    shared = _Linear(moe["shared"] * expert, narrow=True)
+    kind = dense.upper()
     parts = [
         _part("routed experts (NVFP4)", moe_layers * routed * moe["bytes_per_parameter"], 0, tp),
-        _part("KDA layers (BF16)", BF16 * 34 * kda_split, BF16 * 34 * kda_whole, tp),
-        _part("MLA layers and indexer (BF16)", BF16 * 11 * mla_split, BF16 * 11 * (mla_whole + index_whole), tp),
-        _part("shared experts (BF16)", BF16 * moe_layers * moe["shared"] * expert, 0, tp),
-        _part("dense MLP (BF16)", BF16 * model["target.layers_dense"] * 3 * moe["dense_width"] * hidden, 0, tp),
+        _layers(f"KDA layers ({kind})", kda_layers, kda_parts, dense, tp),
+        _layers(f"MLA layers and indexer ({kind})", mla_layers, mla_parts, dense, tp),
+        _layers(f"shared experts ({kind})", moe_layers, (shared,), dense, tp),
+        _layers(f"dense MLP ({kind})", layers_dense, (_Linear(3 * moe["dense_width"] * hidden),), dense, tp),
         _part("embedding and head (BF16)", BF16 * 2 * vocabulary * hidden, 0, tp),
         _part("router, norms, streams", 4 * model.layers * (moe["experts"] + 24 * 4 + 8) * hidden, 0, 1),
         _vision(model, tp),
     ]
     if spec == "mtp":
-        layer = routed + expert + mla_split + mla_whole + 2 * hidden * hidden
+        layer = routed + expert + queries + latent + out + downs + 2 * hidden * hidden
         parts.append(_part("MTP layer (BF16)", model["target.mtp.bytes_per_parameter"] * layer, 0, tp))
     if spec == "dflash":
-        parts.append(_drafter(model, tp))
+        parts.append(_drafter(model, tp, dense))
     return tuple(parts)
 
 
@@ -139,6 +177,12 @@ def compare(model: Model, folder: Path) -> tuple[Row, ...]:
     return tuple(rows) or (Row("checkpoint", "ok", f"{folder.name} agrees with model.toml"),)
 
 
+def _layers(name: str, count: int, linears: tuple[_Linear, ...], dense: Dense, tp: int) -> Part:
+    split = count * sum(linear.bytes(dense) for linear in linears if not linear.whole)
+    whole = count * sum(linear.bytes(dense) for linear in linears if linear.whole)
+    return _part(name, split, whole, tp)
+
+
 def _part(name: str, split: float, whole: float, tp: int) -> Part:
     return Part(name, round(split + whole), round(split / tp + whole))
 
@@ -148,10 +192,11 @@ def _vision(model: Model, tp: int) -> Part:
     return _part("vision tower", 0, held, tp) if model.padded(tp) else _part("vision tower", held, 0, tp)
 
 
-def _drafter(model: Model, tp: int) -> Part:
+def _drafter(model: Model, tp: int, dense: Dense) -> Part:
     heads, _ = model.drafter_heads(tp)
     grown = heads / model["drafter.heads"]  # only its attention grows; taken for all of it, on the safe side
-    return _part("drafter (BF16)", model["drafter.disk_gib"] * 1024**3 * grown, 0, tp)
+    shrunk = DENSE_BYTES[dense][False] / BF16
+    return _part(f"drafter ({dense.upper()})", model["drafter.disk_gib"] * 1024**3 * grown * shrunk, 0, tp)
 
 
 # config.json's own names for what model.toml calls otherwise; looked up in the file and in its text_config.

@@ -8,7 +8,8 @@ is counted here, the host's own part too. Where a figure comes from stands besid
     fitted    one constant for all TP sizes, chosen so that the configurations reported to serve fit (1.5 to 3 GiB
               were left free at TP=4) and those reported to be killed by the OOM killer do not
 
-The fitted constants are the weak part of the budget: six reported outcomes hold four of them.
+The fitted constants are the weak part of the budget: six reported outcomes, all with the dense layers converted, hold
+four of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Literal
 
 from core.units import GIB, KIB, MIB
 from entrypoint.sizing.geometry import Pool, Shape
-from model import Model, weights
+from model import Dense, Model, weights
 
 Role = Literal["head", "worker"]
 ROLES: tuple[Role, ...] = ("head", "worker")
@@ -28,15 +29,15 @@ ROLES: tuple[Role, ...] = ("head", "worker")
 GRAPH_TOKEN = MIB
 # One token of a step on its way through a layer: four residual streams, routed experts, attention (fitted; the
 # sum over a layer's tensors gives 150 to 300 KiB).
-ACTIVATION_TOKEN = 154 * KIB
+ACTIVATION_TOKEN = 250 * KIB
 # What grows with long prompts: the indexer scores every pool entry for every prompt token of a step in fp32, with
 # candidates, sort scratch and what the allocator does not give back. So many such tensors are counted (fitted).
-SCORE_TENSORS = 4.3
+SCORE_TENSORS = 4.1
 SCORE_BYTES = 4
 # Processes: reported 5.6 GiB on the host side of a head; a worker lacks the API server and the engine core.
 PROCESSES: Mapping[Role, int] = {"head": round(5.6 * GIB), "worker": round(4.1 * GIB)}
 RDMA_NCCL = GIB  # NCCL with 8 channels, registered buffers; the RoCE overlays' slots are 5 x 132 MiB
-CONTEXT = round(1.65 * GIB)  # CUDA context, libraries' workspaces, sampler (fitted)
+CONTEXT = round(3.1 * GIB)  # CUDA context, libraries' workspaces, sampler (fitted)
 HOST_FLOOR = 3 * GIB  # system, driver, page tables (fitted)
 
 
@@ -79,10 +80,18 @@ class Budget:
 
 
 def budget(
-    model: Model, shape: Shape, pool: Pool, pin: int, prefill_cap: int, graph_tokens: int, total: int, role: Role
+    model: Model,
+    shape: Shape,
+    pool: Pool,
+    pin: int,
+    prefill_cap: int,
+    graph_tokens: int,
+    total: int,
+    role: Role,
+    dense: Dense = "bf16",
 ) -> Budget:
-    """The budget of one rank of `role` on a box of `total` bytes."""
-    parts = weights(model, shape.tp, shape.spec)
+    """The budget of one rank of `role` on a box of `total` bytes; `dense` as in model.weights."""
+    parts = weights(model, shape.tp, shape.spec, dense=dense)
     states = min(pin - pool.draft_bytes, shape.seqs * pool.state_blocks * pool.bytes_per_block)
     items = [
         Item("weights", sum(part.rank for part in parts), "shapes", _largest(parts)),
@@ -90,7 +99,7 @@ def budget(
         Item("KV pool: KDA states", states, "shapes", f"{shape.seqs} x {pool.state_blocks} blocks"),
         Item("KV pool: drafter's own", pool.draft_bytes, "shapes", "in blocks of its own" if pool.draft_bytes else ""),
         Item("CUDA graphs", graph_tokens * GRAPH_TOKEN, "fitted", f"{graph_tokens} tokens x 1 MiB"),
-        Item("activations", shape.batch_tokens * ACTIVATION_TOKEN, "fitted", f"{shape.batch_tokens} tokens x 154 KiB"),
+        Item("activations", shape.batch_tokens * ACTIVATION_TOKEN, "fitted", f"{shape.batch_tokens} tokens x 250 KiB"),
         Item(
             "long prompts", scores(model, shape, pool, prefill_cap), "fitted", "indexer scores, longest prompts at once"
         ),

@@ -19,11 +19,15 @@ VALUES: dict[str, tuple[Any, str]] = {
 }
 
 
-def pool(model: Model, tp: int, pin: int, max_len: int) -> Pool:
-    """The pool of the tiny model: K and V of every layer, nothing else. The CPU engine takes whole GiB only."""
+def pool(model: Model, tp: int, pin: int, max_len: int, *, padded: bool = False) -> Pool:
+    """The pool of the tiny model: K and V of every layer, nothing else. The CPU engine takes whole GiB only.
+
+    `padded` is the lab's other model, whose heads `./glm53 pad` made divide by `tp`.
+    """
     pin = max(1, pin // GIB) * GIB
     facts = model["lab"]
-    per_layer = facts["block"] * 2 * (facts["kv_heads"] // tp) * facts["width"] * facts["bytes"]
+    heads = -(-facts["padded_from"] // tp) * tp if padded else facts["kv_heads"]
+    per_layer = facts["block"] * 2 * (heads // tp) * facts["width"] * facts["bytes"]
     per_block = int(facts["layers"] * per_layer)
     blocks = pin // per_block
     per_request = -(-max_len // int(facts["block"]))

@@ -12,7 +12,7 @@ from core.refusal import Refusal, Refusals
 from core.row import Row
 from core.settings import Settings
 from core.units import GIB, show_size
-from entrypoint.sizing import checks, fit, lab, table
+from entrypoint.sizing import checks, fit, lab, padding, table
 from entrypoint.sizing.budget import ROLES, Budget
 from entrypoint.sizing.geometry import Pool, effective_block
 from entrypoint.sizing.rows import rows_of
@@ -63,7 +63,7 @@ def size(
     `boxes` are all members; the smallest decides; none at all stands for GB10 boxes. Raises Refusal or Refusals
     for what cannot be served, each with the largest value that would fit.
     """
-    return _lab(settings) if profile == "lab-cpu" else _gb10(boxes, settings, overlays)
+    return _lab(settings, overlays) if profile == "lab-cpu" else _gb10(boxes, settings, overlays)
 
 
 class _Reader:
@@ -89,10 +89,12 @@ class _Reader:
         return Value(derived, "derived", why)
 
 
-def _lab(settings: Settings) -> Sizing:
+def _lab(settings: Settings, overlays: Sequence[str]) -> Sizing:
     reader, tp = _Reader(settings), tensor_parallel(settings)
     values = {name: reader.value(name, derived, why) for name, (derived, why) in lab.VALUES.items()}
-    pool = lab.pool(facts.load(), tp, values["KV_CACHE_MEMORY"].value, values["MAX_MODEL_LEN"].value)
+    padded = padding.OVERLAY in overlays
+    pin, length = values["KV_CACHE_MEMORY"].value, values["MAX_MODEL_LEN"].value
+    pool = lab.pool(facts.load(), tp, pin, length, padded=padded)
     row = Row("KV pool", "info", f"{pool.tokens:,} tokens predicted", "the engine's own line")
     return Sizing(tp, values, (row,), pool=pool)
 
@@ -138,6 +140,7 @@ def _fixed(reader: _Reader, tp: int, model: facts.Model, overlays: Sequence[str]
         drafter_pool=any(name in table.DRAFTER_POOL for name in overlays),
         graphs=bool(reader.get("CUDA_GRAPHS", True)),
         graph_max=graph_max,
+        dense=next((dense for name, dense in table.DENSE if name in overlays), "bf16"),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core.units import GIB
+from model import Dense
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,6 @@ SPEC_TOKENS: Mapping[str, int] = {"dflash": 7, "mtp": 4, "none": 0}
 # Names of the overlays that change the numbers.
 RECOVERSSM = "recoverssm"
 DRAFTER_POOL = ("drafter_pool", "drafter-pool", "fixes")
+# What overlays make of the dense layers (model.weights), the one that decides first; `fp8` is the original's, which
+# does both. dense_w4 needs dense_fp8.
+DENSE: tuple[tuple[str, Dense], ...] = (("dense_w4", "w4"), ("fp8", "w4"), ("dense_fp8", "fp8"))

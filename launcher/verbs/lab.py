@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--tp", default=None, help="tensor-parallel size (default: --boxes)")
     up.add_argument("--stagger", type=float, nargs="+", default=[], metavar="S", help="second at which each box starts")
     up.add_argument("--set", action="append", default=[], metavar="[BOX.]KNOB=VALUE", help="a knob of all or one box")
+    up.add_argument("--padded", action="store_true", help="3 or 6 boxes: a model that must be padded for them, padded")
     up.add_argument("--timeout", type=float, default=READY_S, metavar="S", help="longest wait (default: 300)")
     up.add_argument("--no-wait", action="store_true", help="return when the boxes are started")
     up.add_argument("--keep", action="store_true", help="leave the boxes up when they do not come to serve")
@@ -120,7 +121,22 @@ def _settings(options: argparse.Namespace) -> tuple[int, dict[str, str]]:
         raise Refusal("--boxes", str(count), expected, "./glm53 lab up --boxes 2")
     _names(chosen, count)
     _times(options, count)
-    return count, chosen
+    return count, {**_padded(options, chosen, count), **chosen}
+
+
+def _padded(options: argparse.Namespace, chosen: dict[str, str], count: int) -> dict[str, str]:
+    """Knobs of --padded; a user's --set wins over them."""
+    if not options.padded:
+        return {}
+    if options.provider == "docker":
+        cure = "./glm53 lab up --boxes 3 --padded"
+        raise Refusal(
+            "--padded", "--provider docker", "boxes that are processes: the model is mounted by no file", cure
+        )
+    from lab import padded
+
+    text = chosen.get("TP") or str(count)
+    return padded.knobs(int("".join(character for character in text if character.isdigit())))
 
 
 def _names(chosen: dict[str, str], count: int) -> None:

@@ -36,18 +36,23 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("target", metavar="DST", type=Path, help="the folder to make")
     parser.add_argument("--tp", type=int, choices=(3, 6), default=3)
     options = parser.parse_args(arguments)
-    source, target = options.source.resolve(), options.target.resolve()
+    print("\n".join(make(options.source.resolve(), options.target.resolve(), options.tp)))
+    return 0
+
+
+def make(source: Path, target: Path, tp: int) -> list[str]:
+    """Make `target`; returns what there is to say about it. Raises Refusal."""
     config = facts.read_json(source / CONFIG)
     if config is None:
         raise Refusal("SRC", f"{source} without a readable {CONFIG}", "a checkpoint's folder", f"ls -l {source}")
     _judge(source, target, config)
     big = facts.load()["target.architecture"] in (config.get("architectures") or [])
     holder = _holder(config)
-    sizes = target_sizes(config[holder] if holder else config, options.tp) if big else dense_sizes(config, options.tp)
+    sizes = target_sizes(config[holder] if holder else config, tp) if big else dense_sizes(config, tp)
     if not sizes:
-        seen = f"{source.name} divides by {options.tp} as it is"
+        seen = f"{source.name} divides by {tp} as it is"
         raise Refusal("SRC", seen, "a checkpoint that needs padding", f"Use {source} itself.")
-    padded = padded_config(config, holder, sizes, options.tp, "original" if big else "padded")
+    padded = padded_config(config, holder, sizes, tp, "original" if big else "padded")
     if (target / CONFIG).exists():
         return _finished(target, padded)
     started = time.monotonic()
@@ -58,10 +63,12 @@ def run(arguments: list[str]) -> int:
         _grow(source, target, sizes)
     _write_last(target / CONFIG, padded)
     changed = ", ".join(f"{key} {old} -> {new}" for key, (old, new) in sizes.items())
-    print(f"{target}: padded for TP={options.tp} ({changed}) in {show_seconds(time.monotonic() - started)}")
+    took = show_seconds(time.monotonic() - started)
     knob = "MODEL_HOST_DIR" if big else "DFLASH_HOST_DIR"
-    print(f"Set {knob}={target} in compose/.env on every box.")
-    return 0
+    return [
+        f"{target}: padded for TP={tp} ({changed}) in {took}",
+        f"Set {knob}={target} in compose/.env on every box.",
+    ]
 
 
 def target_sizes(config: dict[str, Any], tp: int) -> dict[str, tuple[int, int]]:
@@ -147,10 +154,9 @@ def files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _finished(target: Path, padded: dict[str, Any]) -> int:
+def _finished(target: Path, padded: dict[str, Any]) -> list[str]:
     if facts.read_json(target / CONFIG) == padded:
-        print(f"{target}: padded already, nothing to do")
-        return 0
+        return [f"{target}: padded already, nothing to do"]
     raise Refusal("DST", f"{target}, made from something else", "an empty folder", "Name another folder.")
 
 

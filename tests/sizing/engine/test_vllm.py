@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,10 +18,9 @@ from entrypoint.sizing import lab
 from entrypoint.sizing.geometry import Shape, effective_block, pool
 from entrypoint.sizing.rows import compare_pool
 from entrypoint.sizing.table import GB10
-from experimental.overlays import CONTAINER, common_mounts, read
-from lab.model import CONFIG, tiny
+from lab.model import EVEN, ODD, config, tiny
+from lab.padded import mounted
 from lab.vllm import ENGINE, tree
-from launcher.paths import ROOT
 from launcher.verbs.pad import run as pad
 
 HERE = Path(__file__).resolve().parent
@@ -89,12 +87,14 @@ def test_the_predicted_pool_is_what_vllms_own_code_finds(release: str) -> None:
         assert (predicted.tokens, predicted.blocks) == (seen["tokens"], seen["blocks"]), case
 
 
-def test_the_labs_model_is_the_one_predicted() -> None:
+def test_the_labs_models_are_those_predicted() -> None:
     facts = FACTS["lab"]
-    assert facts["layers"] == CONFIG["num_hidden_layers"]
-    assert facts["kv_heads"] == CONFIG["num_key_value_heads"]
-    assert facts["width"] == CONFIG["head_dim"]
-    assert facts["bytes"] == {"bfloat16": 2, "float32": 4}[str(CONFIG["torch_dtype"])]
+    for widths, heads in ((EVEN, "kv_heads"), (ODD, "padded_from")):
+        written = config(widths)
+        assert facts["layers"] == written["num_hidden_layers"]
+        assert facts[heads] == written["num_key_value_heads"]
+        assert facts["width"] == written["head_dim"]
+        assert facts["bytes"] == {"bfloat16": 2, "float32": 4}[str(written["torch_dtype"])]
 
 
 @pytest.mark.full
@@ -111,19 +111,6 @@ def test_the_engines_line_is_predicted_exactly(ranks: int) -> None:
     row = compare_pool(predicted, lines[0])
     assert row is not None
     assert row.level == "ok"
-
-
-def mounted(folder: Path) -> Path:
-    """The overlay as the container sees it, the plugin's entry point beside it."""
-    for mount in (*common_mounts(), *read(ROOT / "experimental" / "tp_pad").mounts):
-        target = folder / Path(mount.target).relative_to(CONTAINER)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source = ROOT / mount.source
-        if source.is_dir():
-            shutil.copytree(source, target)
-        else:
-            shutil.copyfile(source, target)
-    return folder
 
 
 def qwen(folder: Path, **more: Any) -> None:
@@ -145,7 +132,7 @@ def test_three_ranks_serve_a_padded_model_with_the_unpadded_ones_answer(tmp_path
     """Heads, inner width and vocabulary (320) do not divide by three; without padding vLLM refuses."""
     qwen(tmp_path / "plain")
     assert pad([str(tmp_path / "plain"), str(tmp_path / "padded"), "--tp", "3"]) == 0
-    overlay = str(mounted(tmp_path / "overlays"))
+    overlay = str(mounted(("tp_pad",)))
     refused = in_vllm("vllm_tiny.py", str(tmp_path / "plain"), "3")
     assert "ANSWER" not in refused.stdout
     answers = []
@@ -174,7 +161,7 @@ def test_the_load_hook_pads_what_is_stored_unpadded(tmp_path: Path) -> None:
     config |= {"num_attention_heads": 12, "num_key_value_heads": 3}
     config["tp_pad_orig"] = {"tp": 3, "stored": "original", "sizes": sizes}
     (linked / "config.json").write_text(json.dumps(config))
-    path = str(mounted(tmp_path / "overlays"))
+    path = str(mounted(("tp_pad",)))
     answers = []
     for folder in ("plain", "linked"):
         done = in_vllm("vllm_tiny.py", str(tmp_path / folder), "1", path=path)

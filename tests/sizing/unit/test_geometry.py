@@ -76,3 +76,26 @@ def test_the_packed_layout_pays_nothing_per_block_for_the_drafter() -> None:
     assert with_drafter.bytes_per_block == without.bytes_per_block == 13_812_736
     assert with_drafter.blocks == 2021
     assert with_drafter.tokens < without.tokens  # a request's window still takes whole blocks
+
+
+@pytest.mark.parametrize("tp", [2, 3, 4, 6])
+def test_what_overlays_make_of_the_dense_layers_is_counted(tp: int) -> None:
+    """FP8 halves what it takes; dense_w4 puts a 4-bit copy beside it; what neither takes stays as it is."""
+    stock, fp8, w4 = (
+        {part.name.split(" (")[0]: part.rank for part in model.weights(MODEL, tp, dense=dense)}
+        for dense in model.DENSE_BYTES
+    )
+    for name in ("shared experts", "dense MLP", "drafter"):
+        assert fp8[name] * 2 == pytest.approx(stock[name])
+    assert w4["shared experts"] == pytest.approx(stock["shared experts"] * 1.5625 / 2)
+    assert w4["dense MLP"] == fp8["dense MLP"]
+    for name in ("routed experts", "embedding and head", "router, norms, streams", "vision tower"):
+        assert stock[name] == fp8[name] == w4[name]
+    assert stock["KDA layers"] / 2 < fp8["KDA layers"] < w4["KDA layers"] < stock["KDA layers"]
+    assert stock["MLA layers and indexer"] / 2 < fp8["MLA layers and indexer"]  # kv_b and the indexer's keys stay
+    assert sum(fp8.values()) < sum(w4.values()) < sum(stock.values())
+
+
+def test_the_snapshot_of_a_rank_is_as_large_as_reported() -> None:
+    """Processed weights with the original's conversions: about 48 GB a node at TP=4."""
+    assert sum(part.rank for part in model.weights(MODEL, 4, dense="w4")) == pytest.approx(48e9, rel=0.05)
