@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from core.refusal import Refusal
+from image import weights
 
 ROOM = Path(__file__).resolve().parent
 # Where the overlays lie in the container; the engine's PYTHONPATH when any of them is on.
@@ -175,8 +176,8 @@ def switched_off(overlays: Iterable[Overlay], environ: Mapping[str, str]) -> tup
 
 
 def snapshot_tag(overlays: Iterable[Overlay], environment: dict[str, str], room: Path = ROOM) -> str:
-    """16 hex digits over what changes processed weights: the settings in force and the code of those overlays."""
-    parts = []
+    """16 hex digits over what changes processed weights: settings and code, of the image and those overlays."""
+    parts = [weights.part(environment)]
     for overlay in sorted(overlays, key=lambda item: item.name):
         if not overlay.changes_weights:
             continue
