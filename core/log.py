@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from functools import cache
 from typing import Any, TextIO
+
+from core.mask import hide, known_secrets
 
 
 def _one_line(text: str) -> str:
@@ -32,4 +36,11 @@ def line(stage: str, message: str = "", **fields: Any) -> str:
 def log(stage: str, message: str = "", *, stream: TextIO | None = None, **fields: Any) -> None:
     """Write one line with local time, at once (a container's log is read while it runs)."""
     stamp = time.strftime("%H:%M:%S")
-    print(f"{stamp} {line(stage, message, **fields)}", file=stream or sys.stdout, flush=True)
+    text = hide(line(stage, message, **fields), _secrets())
+    print(f"{stamp} {text}", file=stream or sys.stdout, flush=True)
+
+
+@cache
+def _secrets() -> tuple[str, ...]:
+    """What no line may hold, whatever it repeats: the secrets this process was started with."""
+    return known_secrets(os.environ)

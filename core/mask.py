@@ -44,18 +44,24 @@ _WHOLE = (
     (re.compile(r"(?<=://)[^\s/@:\"']{0,200}:[^\s/@\"']{1,400}@"), f"{MASK}@"),
     (re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abp]-)[A-Za-z0-9_-]{8,}"), MASK),
 )
-_PLAIN = frozenset({"", "none", "null", "true", "false", "not", "is", "and", "or", MASK})
+_PLAIN = frozenset({"", "none", "null", "true", "false", "not", "is", "and", "or", "seen", "expected", MASK})
 _LONGEST_OPTION = 60
 
 
 def mask(text: str, secrets: Iterable[str] = ()) -> str:
     """`text` without the `secrets` (also JSON-escaped, percent-encoded or as repr) and without what looks like one."""
-    for form in _forms(secrets):
-        text = text.replace(form, MASK)
+    text = hide(text, secrets)
     text = _ASSIGNED.sub(_hide, text)
     text = _OPTION.sub(_hide_option, text)
     for pattern, instead in _WHOLE:
         text = pattern.sub(instead, text)
+    return text
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """`text` without these values; places where others might stand are left alone."""
+    for form in _forms(secrets):
+        text = text.replace(form, MASK)
     return text
 
 

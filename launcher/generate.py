@@ -31,6 +31,7 @@ MOUNTED = {"LOG_DIR": "/logs", "STATE_DIR": "/state", "CACHE_ROOT": "/cache"}
 HOST_SIDE = {
     "LOG_DIR": "Host directory for the logs; unset is the volume glm53_logs.",
     "API_KEY_FILE": "File of this box with the key that clients must send; it is mounted into the container.",
+    "STATUS_TOKEN_FILE": "File of this box with the token for reading logs and files; mounted into the container.",
 }
 # Set by the launcher beside the knobs: where each value came from, and which image this is.
 INTERNAL = ("GLM53_SOURCES", IMAGE_ID)
@@ -56,6 +57,7 @@ USUAL = (
     "API_PORT",
     "STATUS_PORT",
     "STATUS_BIND",
+    "STATUS_TOKEN_FILE",
     "SERVED_NAME",
     "PROFILE",
 )

@@ -120,10 +120,10 @@ def _fixed(written: Mapping[str, str]) -> list[Refusal]:
 
 
 def _host_paths(merged: Mapping[str, str]) -> list[Refusal]:
-    """LOG_DIR and API_KEY_FILE name host paths here; a relative one would be taken for a volume's name."""
+    """These name host paths here; a relative one would be taken for a volume's name."""
     return [
         Refusal(name, merged[name], "an absolute path of this box", f"Write {name}=/... in compose/.env.")
-        for name in ("LOG_DIR", "API_KEY_FILE")
+        for name in ("LOG_DIR", "API_KEY_FILE", "STATUS_TOKEN_FILE")
         if merged.get(name) and not merged[name].startswith("/")
     ]
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 from core.log import log
+from core.mask import mask_argv
 from core.plan import Command
 from core.refusal import Refusal, Refusals
 from core.row import warnings_first
@@ -60,7 +61,7 @@ async def launch(boot: Boot) -> None:
             raise
         await driver.until(lambda: False)  # the machine ends this generation: this box refuses
         return
-    log("launch", " ".join(todo.argv))
+    log("launch", " ".join(mask_argv(todo.argv)))
     boot.engine = Engine(
         todo,
         log_path(settings.text("LOG_DIR"), settings.text("ROLE")),

@@ -25,6 +25,8 @@ from launcher.surroundings import Surroundings, dotenv_file, survey
 
 WHEN = Path("compose/when")
 # Host paths that are mounted only where they exist: Docker would make an empty folder of a missing one.
+# Files of this box with a secret: what mounts each.
+SECRET_FILES = {"API_KEY_FILE": "api-key.yaml", "STATUS_TOKEN_FILE": "status-token.yaml"}
 PRESENT = {"kmsg.yaml": Path("/dev/kmsg"), "journal.yaml": Path("/var/log/journal")}
 
 # What docker itself needs of the shell when the settings are not usable.
@@ -110,9 +112,10 @@ def ready(
     drafter = Path(str(settings[DRAFTER.knob]))
     if not drafting and not drafter.is_dir():
         found[DRAFTER.knob] = str(ROOT / "compose" / "none")
-    key = settings.text("API_KEY_FILE")
-    if key and not Path(key).is_file():
-        refusals.append(Refusal("API_KEY_FILE", f"{key}: no such file", "a file with the key", f"ls -l {key}"))
+    for name in SECRET_FILES:
+        file = settings.text(name)
+        if file and not Path(file).is_file():
+            refusals.append(Refusal(name, f"{file}: no such file", "a file with the secret", f"ls -l {file}"))
     refused(refusals)
     return {**found, "GLM53_SOURCES": json.dumps(sources, separators=(",", ":"))}
 
@@ -121,8 +124,7 @@ def compose_command(line: CommandLine, on: tuple[Overlay, ...], settings: Settin
     """`docker compose` with every file in order; later files win, so the user's come last."""
     files = [ROOT / COMPOSE]
     files += [ROOT / WHEN / name for name, path in PRESENT.items() if path.exists()]
-    if settings.text("API_KEY_FILE"):
-        files.append(ROOT / WHEN / "api-key.yaml")
+    files += [ROOT / WHEN / file for name, file in SECRET_FILES.items() if settings.text(name)]
     if on:
         files += [ROOT / COMMON, *(ROOT / OVERLAYS / f"{overlay.name}.yaml" for overlay in on)]
     command = ["docker", "compose", "--env-file", str(dotenv) if dotenv.is_file() else os.devnull]

@@ -99,6 +99,13 @@ def test_a_key_file_is_mounted_and_its_text_is_nowhere(real_compose: Kit, tmp_pa
     assert "hunter2" not in json.dumps(box)
 
 
+def test_a_token_file_is_mounted_and_its_text_is_nowhere(real_compose: Kit, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hunter2-hunter2-hunter2")
+    box = service(real_compose, shell={"STATUS_TOKEN_FILE": str(tmp_path / "token")})
+    assert box["environment"]["STATUS_TOKEN_FILE"] == "/run/secrets/glm53_status_token"
+    assert "hunter2" not in json.dumps(box)
+
+
 def test_every_overlay_is_valid_laid_over_the_box_and_its_settings_can_be_changed(real_compose: Kit) -> None:
     overlays = read_all(real_compose.root / "experimental")
     switches = [overlay.switch for overlay in overlays if overlay.switch]

@@ -79,7 +79,8 @@ def test_everything_missing_is_told_at_once(kit: Kit) -> None:
 @pytest.mark.parametrize(
     ("knob", "text"),
     [("TP", "5"), ("TP", "four"), ("KV_CACHE_MEMORY", "-1"), ("MAX_NUM_SEQ", "8"), ("LIMIT_MM", "{"),
-     ("API_PORT", "0"), ("MODEL_HOST_DIR", "models"), ("LOG_DIR", "logs"), ("API_KEY_FILE", "/no/such/key")],
+     ("API_PORT", "0"), ("MODEL_HOST_DIR", "models"), ("LOG_DIR", "logs"), ("API_KEY_FILE", "/no/such/key"),
+     ("STATUS_TOKEN", "short"), ("STATUS_TOKEN_FILE", "token")],
 )  # fmt: skip
 def test_a_bad_value_in_the_shell_or_in_dotenv(kit: Kit, model: dict[str, str], knob: str, text: str) -> None:
     assert knob in refused(kit, "up", shell={**model, knob: text})
