@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.refusal import Refusal
-from core.units import show_seconds
+from core.units import GIB, show_seconds
 from image.patches import PATCHES
 from image.patching import Tree, changes, check, write
 from launcher.environments import ensure, locked, pip
@@ -32,6 +32,7 @@ TREES = ("0.30.0", "0.31.0", "0.32.0")
 ENGINE = "0.32.0"
 # Bump when the recipe below changes: part of the environment's hash.
 RECIPE = 1
+NEEDS = 5 * GIB  # of free disk while it is installed; 3.5 GiB stay
 
 
 def environment(name: str = f"vllm-{ENGINE}") -> Path:
@@ -60,7 +61,7 @@ def environment(name: str = f"vllm-{ENGINE}") -> Path:
         (packages,) = (folder / "lib").glob("python3.*/site-packages")
         _name_it_vllm(packages, version)
 
-    return ensure(name, wanted.read_bytes() + str(RECIPE).encode(), make)
+    return ensure(name, wanted.read_bytes() + str(RECIPE).encode(), make, NEEDS)
 
 
 def tree(version: str) -> Path:

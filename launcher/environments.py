@@ -17,10 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.refusal import Refusal
-from core.units import show_seconds
+from core.units import MIB, show_seconds, show_size
 from launcher.paths import ROOT, cache
 
 Make = Callable[[Path], None]
+NEEDS = 1024 * MIB  # of free disk; the development environment takes 630 MiB
 
 
 def python_of(environment: Path) -> Path:
@@ -38,10 +39,11 @@ def locked(name: str) -> Path:
     return ensure(name, lock.read_bytes(), make)
 
 
-def ensure(name: str, made_from: bytes, make: Make) -> Path:
+def ensure(name: str, made_from: bytes, make: Make, needs: int = NEEDS) -> Path:
     """The folder of environment `name` for this content and interpreter; `make` installs into a fresh venv.
 
-    Raises Refusal when venv is missing or an installation fails; the log's path is in it.
+    Raises Refusal when the disk has less than `needs` bytes free, when venv is missing or an installation fails; the
+    log's path is in it.
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     digest = hashlib.sha256(made_from + version.encode()).hexdigest()[:10]
@@ -55,6 +57,7 @@ def ensure(name: str, made_from: bytes, make: Make) -> Path:
         if (folder / "COMPLETE").exists():
             return folder
         started = time.monotonic()
+        _room(base, needs)
         print(f"glm53: making the private environment '{name}' in {folder} (once)", file=sys.stderr, flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         _venv(folder)
@@ -66,6 +69,14 @@ def ensure(name: str, made_from: bytes, make: Make) -> Path:
             flush=True,
         )
     return folder
+
+
+def _room(base: Path, needs: int) -> None:
+    """Refusal when the disk of the cache is too full: half an hour of download would end in a stack of errors."""
+    free = shutil.disk_usage(base).free
+    if free < needs:
+        cure = f"Free some of it, or put the cache on another disk: GLM53_CACHE=... (now {cache()})."
+        raise Refusal("disk", f"{show_size(free)} free for the cache", f"{show_size(needs)} or more", cure)
 
 
 def pip(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,6 +87,13 @@ def compose(lab: Lab, box: Box, *words: str) -> list[str]:
     return ["docker", "compose", "-p", container(lab, box), *(w for file in files for w in ("-f", file)), *words]
 
 
+def check() -> None:
+    """Refusal where no container can be made."""
+    if shutil.which("docker") is None:
+        cure = "As root on Debian: export DOCKER_HOST=$(.ci/docker-engine start). Or leave --provider out."
+        raise Refusal("--provider", "docker, which is not installed", "a Docker engine with Compose v2", cure)
+
+
 def prepare(lab: Lab) -> None:
     """The image from this clone, and the lab's networks. Raises Refusal."""
     from image import build
@@ -137,6 +145,8 @@ def kept(box: Box) -> Kept:
 
 def kit_log(box: Box) -> Path:
     """Copy what the kit wrote, and /logs, into the box's folder; the kit's file."""
+    if not (box.path / "container").exists():  # it has not been started yet
+        return box.path / "kit.log"
     name = (box.path / "container").read_text()
     with (box.path / "kit.log").open("wb") as out:
         subprocess.run(["docker", "logs", name], stdout=out, stderr=subprocess.STDOUT, check=False)

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
+from core.lint import one_edit_apart
+from core.refusal import Refusal
+
 Run = Callable[[list[str]], int]
 
 
@@ -88,6 +91,12 @@ VERBS = (
 
 # Anything else goes to docker compose with the kit's files in front.
 COMPOSE = "launcher.verbs.compose"
+# What docker compose 2 knows, to tell a slip of the finger from one of its verbs.
+COMPOSE_VERBS = (
+    "alpha", "attach", "bridge", "build", "commit", "config", "convert", "cp", "create", "down", "events", "exec",
+    "export", "images", "kill", "ls", "pause", "port", "ps", "publish", "pull", "push", "restart", "rm", "run", "scale",
+    "start", "stats", "stop", "top", "unpause", "up", "version", "volumes", "wait",
+)  # fmt: skip
 
 
 def find(arguments: list[str]) -> tuple[Run, list[str]]:
@@ -96,8 +105,17 @@ def find(arguments: list[str]) -> tuple[Run, list[str]]:
         if verb.name == arguments[0]:
             run: Run = import_module(verb.module).run
             return run, arguments[1:]
+    _slip(arguments[0])
     passed: Run = import_module(COMPOSE).run
     return passed, arguments
+
+
+def _slip(word: str) -> None:
+    """Refusal for a word that is nobody's verb but one letter from one: docker would answer with a page of help."""
+    known = (*(verb.name for verb in VERBS), *COMPOSE_VERBS)
+    near = [verb for verb in known if one_edit_apart(word, verb)]
+    if near and word not in known:
+        raise Refusal("command", word, f"a verb, perhaps {' or '.join(near)}", "./glm53 --help lists them.")
 
 
 # Shown in --help beside the verbs: what people type, and docker compose does.

@@ -160,6 +160,17 @@ def test_a_box_that_is_down_is_neither_paused_nor_resumed(folder: Path, capsys: 
     cluster.remove(lab)
 
 
+def test_the_docker_provider_without_docker(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster.vllm, "environment", lambda: folder)
+    monkeypatch.setattr(cluster, "locked", lambda name: folder)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main(["lab", "up", "--provider", "docker"]) == 2
+    assert "docker, which is not installed" in capsys.readouterr().err
+    assert not (folder / "lab.json").exists()
+
+
 def test_refusals_of_several_kinds_come_together() -> None:
     options = verb._parser().parse_args(["up", "--set", "NOPE=1", "--set", "NOPE2=1"])
     with pytest.raises(Refusals) as found:

@@ -66,3 +66,10 @@ def test_a_changed_lock_is_another_environment(cache: Path) -> None:
     first = environments.ensure("x", b"3", lambda folder: None)
     assert environments.ensure("x", b"3", lambda folder: None) == first
     assert environments.ensure("x", b"4", lambda folder: None) != first
+
+
+def test_a_full_disk_is_told_before_anything_is_made(cache: Path) -> None:
+    with pytest.raises(Refusal, match=r"disk: seen .* free for the cache; expected 1024TiB or more") as refused:
+        environments.ensure("x", b"3", lambda folder: None, needs=2**50)
+    assert "GLM53_CACHE" in refused.value.cure
+    assert not [entry for entry in (cache / "envs").iterdir() if not entry.name.startswith(".")]

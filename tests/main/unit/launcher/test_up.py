@@ -230,3 +230,15 @@ def test_a_pack_known_to_be_bad_is_told_and_started_all_the_same(
     done = kit.run("up", "-d", shell={**model, "MODEL_HOST_DIR": str(bad)})
     assert done.returncode == 0
     assert "corrupted tokens" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("lba", "lab"), ("wacth", "watch"), ("udp", "up"), ("donw", "down"), ("paln", "plan")]
+)
+def test_a_slip_of_the_finger_names_the_verb(kit: Kit, typed: str, meant: str) -> None:
+    assert f"perhaps {meant}" in refused(kit, typed)
+
+
+def test_a_verb_of_docker_compose_that_we_do_not_know_is_passed_on(kit: Kit) -> None:
+    kit.run("somethingnew", "--now")
+    assert [call for call in kit.calls() if "somethingnew" in call["words"]]
