@@ -15,7 +15,8 @@ from entrypoint.status.mcp.paging import cut, dumps, page
 from entrypoint.status.mcp.tool import Call, Tool, ToolError, secrets_of
 
 TOOLS: tuple[Tool, ...] = (*state.TOOLS, *engine.TOOLS, *versions.TOOLS, *files.TOOLS)
-AT_ONCE = 8
+AT_ONCE, SLOW_AT_ONCE = 8, 2
+SLOW_S = 60.0  # a tool that may take longer: a few callers must not hold all places
 BUSY_S = 5.0
 LONGEST_ERROR = 2000
 FILES_OFF = "Off: set STATUS_TOKEN. "
@@ -26,7 +27,8 @@ class Tools:
 
     def __init__(self, context: Context, forwarder: Callable[..., Any] = forward.call) -> None:
         self.context, self.forwarder = context, forwarder
-        self.slots = asyncio.Semaphore(AT_ONCE)
+        self.slots = asyncio.Semaphore(AT_ONCE - SLOW_AT_ONCE)
+        self.slow = asyncio.Semaphore(SLOW_AT_ONCE)
 
     def listed(self) -> tuple[Tool, ...]:
         """Those that make sense on this box."""
@@ -66,7 +68,7 @@ class Tools:
             raise ToolError(self.context.access.how)
         given = tool.read(arguments)
         node = given.pop("node", "")
-        async with _slot(self.slots):
+        async with _slot(self.slow if tool.seconds > SLOW_S else self.slots):
             peer = self._peer(node) if node else None
             if peer is not None:
                 sent = {key: value for key, value in given.items() if value is not None}
@@ -115,7 +117,7 @@ class _slot:
             async with asyncio.timeout(BUSY_S):
                 await self.slots.acquire()
         except TimeoutError:
-            raise ToolError(f"{AT_ONCE} calls run already: try again in a moment") from None
+            raise ToolError("too many calls run already: try again in a moment") from None
 
     async def __aexit__(self, *_: object) -> None:
         self.slots.release()
