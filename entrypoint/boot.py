@@ -18,7 +18,10 @@ from entrypoint.board import Board
 from entrypoint.discovery.provider import Provider
 from entrypoint.discovery.verify import Members
 from entrypoint.election import Elected
+from entrypoint.status.history import History
+from entrypoint.status.machine import Machine
 from entrypoint.watch.counters import Rank
+from entrypoint.watch.vital import Vital, age_ms
 from group.ask import boottime
 from group.driver import Driver
 from group.view import About, View
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from entrypoint.door import Door
+    from entrypoint.sizing.budget import Budget
     from entrypoint.sizing.geometry import Pool
     from entrypoint.supervise import Engine
     from preflight.facts import BoxFacts
@@ -82,6 +86,10 @@ class Boot:
     needed_bytes: int = 0
     served_at: float = 0.0
     rank: Rank = field(default_factory=Rank)
+    vital: Vital = field(default_factory=Vital)
+    ended: tuple[str, float] = ("", 0.0)
+    troubles: dict[str, str] = field(default_factory=dict)
+    budgets: tuple[Budget, ...] = ()
     pulse: int = 0
     compiling: str = ""
     alarm: str = ""
@@ -96,9 +104,12 @@ class Boot:
     answers: int = 0
     warm: asyncio.subprocess.Process | None = None
     board: Board = field(init=False)
+    history: History = field(default_factory=History)
+    machine: Machine = field(init=False)
 
     def __post_init__(self) -> None:
         self.image = identity.report(self.environ)
+        self.machine = Machine(self.root)
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
@@ -142,7 +153,7 @@ class Boot:
 
     def about(self) -> About:
         """What this box tells the others beside the protocol."""
-        facts, now = self.facts, self.board.current
+        facts, now, clock = self.facts, self.board.current, boottime()
         return About(
             hostname=self.hostname,
             boot_id=facts.boot_id if facts else "",
@@ -165,12 +176,23 @@ class Boot:
             stage=now.key,
             step=now.step[:1900],
             selftest=self.selftest,
+            failed=self.selftest_fault()[:1900],
             healthy=self.proved,
             alarm=self.alarm[:1900],
             collected=self.collected,
             compiling=self.compiling[:200],
             pulse=self.pulse,
+            ended=self.ended[0][:1900],
+            ended_ms=age_ms(self.ended[1], clock),
+            answered_ms=age_ms(self.vital.answered_at, clock),
+            stepped_ms=age_ms(self.vital.stepped_at, clock),
+            requests=int(self.vital.running),
+            troubles=tuple(text[:1900] for _, text in sorted(self.troubles.items())[:20]),
         )
+
+    def selftest_fault(self) -> str:
+        """The self-test's first bad line, without the mark; "" while there is none."""
+        return next((line.removeprefix("FAIL ") for line in self.selftest_lines if line.startswith("FAIL ")), "")
 
     def member_answer(self, nonce: str, dialled: str) -> bytes:
         """/member.json, for the page's app. Empty while this box does not know its own address."""

@@ -111,7 +111,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob(
         "IDLE_CANARY_S",
         "seconds",
-        "60",
+        "40",
         "An engine that had nothing to do for so long is asked for one token: only a token proves all ranks alive.",
         unit="s",
         scope="box",

@@ -19,6 +19,7 @@ from core.units import show_seconds
 from entrypoint.board import Board
 from entrypoint.boot import Again, Boot, Leave
 from entrypoint.watch import alarm, recall
+from entrypoint.watch.vital import Vital
 from fabric.round import end
 from group.ask import boottime
 from group.driver import GenerationOver
@@ -110,6 +111,7 @@ async def _clear(boot: Boot) -> None:
         await alarm.gather(boot, reason)
     served_s = boottime() - boot.served_at if boot.served_at else 0.0
     boot.alarm, boot.served_at = "", 0.0
+    boot.vital, boot.ended = Vital(), (_told(boot, reason), boottime())
     boot.proved, boot.selftest, boot.engine_ready = False, "pending", False
     boot.selftest_lines.clear()
     died = boot.engine_exit is not None
@@ -122,6 +124,12 @@ async def _clear(boot: Boot) -> None:
     boot.remember_memory()
     driver.formation, driver.gone = None, True
     driver.poke()
+
+
+def _told(boot: Boot, reason: str) -> str:
+    """The reason with the engine's exit status, where it ended by itself here."""
+    status = boot.engine_exit
+    return reason if status is None or "this box ended" not in reason else f"{reason} (exit status {status})"
 
 
 async def stop_engine(boot: Boot, hurry: bool = False) -> None:

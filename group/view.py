@@ -67,9 +67,13 @@ class About:
     peers      "lan:port" of the members this one has verified: hints for the others
     plan       name -> text of its group plan's values; looked at when two hashes differ
     refusals   one line each; a box that refuses says why to all; unfit: the fault is its own, not the group's
+    selftest   the head's verdict; failed: its first bad line, or what the head could not do
     alarm      "<record id> <reason>" while the head is about to end a generation that nobody reported broken
     collected  id of the record whose evidence is collected here
     compiling  names of compilers at work beneath this box's engine; pulse: grows while its boot moves
+    ended      why its last generation ended, "" once it serves again; ended_ms: milliseconds since
+    answered_ms, stepped_ms   on the head: since its engine gave a token, since a step came back; -1: never
+    requests   in the head's engine; troubles: what is wrong on this box though it may serve
     """
 
     hostname: str = ""
@@ -89,11 +93,18 @@ class About:
     stage: str = ""
     step: str = ""
     selftest: str = "pending"
+    failed: str = ""
     healthy: bool = False
     alarm: str = ""
     collected: str = ""
     compiling: str = ""
     pulse: int = 0
+    ended: str = ""
+    ended_ms: int = 0
+    answered_ms: int = -1
+    stepped_ms: int = -1
+    requests: int = 0
+    troubles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -273,11 +284,18 @@ def _about(fields: _Fields) -> About:
         stage=fields.text("stage"),
         step=fields.text("step", 2000),
         selftest=fields.text("selftest"),
+        failed=fields.text("failed", 2000),
         healthy=fields.flag("healthy"),
         alarm=fields.text("alarm", 2000),
         collected=fields.text("collected", 64),
         compiling=fields.text("compiling"),
         pulse=fields.number("pulse"),
+        ended=fields.text("ended", 2000),
+        ended_ms=fields.number("ended_ms"),
+        answered_ms=fields.number("answered_ms", -1),
+        stepped_ms=fields.number("stepped_ms", -1),
+        requests=fields.number("requests"),
+        troubles=fields.texts("troubles"),
     )
 
 

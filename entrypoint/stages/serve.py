@@ -20,10 +20,11 @@ from entrypoint.serve import api_key, engine_command
 from entrypoint.sizing.rows import with_engine_line
 from entrypoint.stages import compose
 from entrypoint.supervise import Engine, log_path
-from entrypoint.watch import recall
+from entrypoint.watch import recall, vital
 from entrypoint.watch.alarm import attend, end_generation
 from entrypoint.watch.guardian import BootWatch, HeadSilent, TokenWatch
 from entrypoint.watch.observe import observe
+from entrypoint.watch.vital import Vital
 from group.ask import boottime
 from group.driver import GenerationOver
 
@@ -133,6 +134,8 @@ async def prove(boot: Boot) -> None:
         boot.selftest = "off"
     boot.proved = boot.selftest in ("passed", "off", EXPECTED)
     boot.served_at = boottime()
+    if boot.selftest in ("passed", EXPECTED):
+        boot.vital = Vital(answered_at=boottime(), stepped_at=boottime())
     boot.engine_ready = True  # held requests go on only now: nobody gets an answer before the engine was tried
     if boot.door is not None:
         boot.door.changed()
@@ -203,6 +206,7 @@ async def _self_test(boot: Boot, settings: Settings) -> None:
 async def watch(boot: Boot) -> None:
     """Until the generation is over: a rank gone, a box restarted, TERM."""
     settings, _, _ = boot.need()
+    boot.ended = ("", 0.0)
     if boot.is_head and boot.proved:
         log(
             "watch",
@@ -271,6 +275,7 @@ async def _hear_the_silent(boot: Boot, settings: Settings) -> None:
         driver.abort = f"{names} is silent, and the engine gives no token: {wrong}"
         driver.poke()
         return
+    boot.vital = vital.look(boot.vital, None, True, boottime())
     boot.board.step(f"serving; {names} is silent on the LAN, but its rank works")
     # A worker that does not hear the head counts its steps for LOST_S: a token must come well within that.
     until = boottime() + min(CANARY_PAUSE_S, settings.number("LOST_S") / 3)

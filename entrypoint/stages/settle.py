@@ -97,7 +97,7 @@ async def size(boot: Boot) -> None:
     boot.group_plan, boot.needed_bytes = plan, recall.needed(plan, sizing)
     pack = packs.rows(facts.load(), Path(settings.text("MODEL_DIR"))) if plan.profile == "gb10" else ()
     boot.rows = warnings_first((*boot.rows, *sizing.rows, *pack))
-    boot.pool = sizing.pool
+    boot.pool, boot.budgets = sizing.pool, sizing.budgets
     boot.board.step(f"plan {plan.hash()}")
 
 

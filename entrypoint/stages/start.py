@@ -21,6 +21,7 @@ from core.settings import Setting, Settings, Source
 from entrypoint.boot import Boot
 from entrypoint.knobs import TP_SPELLINGS
 from entrypoint.stages import ground
+from entrypoint.status import history, machine
 from entrypoint.watch import recall
 
 ANSWER_UP_S = 5.0
@@ -33,7 +34,7 @@ async def page(boot: Boot) -> None:
     from entrypoint.status import connections
     from entrypoint.status.access import access_of
     from entrypoint.status.app import create_app
-    from entrypoint.status.context import Context
+    from entrypoint.status.context import context_of
 
     class Server(uvicorn.Server):
         """uvicorn without its signal handlers: TERM is the boot's business."""
@@ -47,7 +48,7 @@ async def page(boot: Boot) -> None:
     access = access_of(boot.environ, int(early["STATUS_PORT"]))
     connections.hush()
     config = uvicorn.Config(
-        create_app(Context(boot.board, boot.member_answer, boot, access)),
+        create_app(context_of(boot, access)),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -177,6 +178,8 @@ async def facts(boot: Boot) -> None:
         raise Refusals(tuple(refusals))  # nobody could reach this box: the page alone stays up
     boot.facts = replace(boot.facts, hostname=boot.hostname)
     await check.warm_up(boot, settings)
+    boot.tasks.append(asyncio.create_task(machine.watch(boot, boot.machine)))
+    boot.tasks.append(asyncio.create_task(history.fill(boot, boot.history)))
     await ground.sweep(boot, settings)
     await _join_group(boot, settings)
     boot.board.step(f"{boot.hostname}: lan address {boot.lan} on {boot.ifname}")

@@ -9,7 +9,7 @@ import asyncio
 from core.log import log
 from core.units import show_seconds
 from entrypoint.boot import Boot
-from entrypoint.watch import wedge
+from entrypoint.watch import vital, wedge
 from entrypoint.watch.alarm import end_generation
 from entrypoint.watch.counters import Counters, parse
 from entrypoint.watch.phases import phase
@@ -44,6 +44,7 @@ class TokenWatch:
         self.boot = boot
         self.limits = wedge.Limits(settings.number("WEDGE_S"), settings.number("IDLE_CANARY_S"))
         self.known = wedge.Known(now, now)
+        self.untried = boot.vital.answered_at is None  # SELF_TEST=0: this engine has proved nothing yet
         self.asked_at: float | None = None
         self.canary: asyncio.Task[str] | None = None
         self.question = (url, model, key)
@@ -52,14 +53,15 @@ class TokenWatch:
         """One look; ends the generation when it is wedged."""
         answered = self._canary_answered()
         counters = await metrics(self.boot.engine_port)
+        self.boot.vital = vital.look(self.boot.vital, counters, answered, boottime())
         seen = wedge.Seen(boottime(), counters, self._compiling(), self.asked_at, answered)
         self.known, due, wedged = wedge.look(self.known, seen, self.limits)
         if wedged:
             await end_generation(self.boot, wedged)
-        elif due and self.canary is None:
+        elif (due or self.untried) and self.canary is None:
             from entrypoint.canary import one_token  # the client's packages, not needed before
 
-            self.asked_at = boottime()
+            self.asked_at, self.untried = boottime(), False
             self.canary = asyncio.create_task(one_token(*self.question, 4 * self.limits.wedge_s))
 
     def _canary_answered(self) -> bool:
