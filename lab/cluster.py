@@ -46,10 +46,11 @@ def create(
             if up:
                 raise Refusal("lab", f"'{name}' is up ({', '.join(up)})", "no lab of that name", "./glm53 lab down")
             remove(before)
+        made = providers.named(provider)
+        made.check()
         ports = (int(set_.get("API_PORT", API_PORT)), int(set_.get("STATUS_PORT", STATUS_PORT)))
         block, held = blocks.claim(count, ports)
         lab = replace(state.describe(name, count, block, ports, True, dict(set_)), provider=provider, tree=tree)
-        made = providers.of(lab)
         permitted = made.namespaces_permitted() if namespaces is None else namespaces
         boxes = tuple(replace(box, address=made.address(block, box.number)) for box in lab.boxes)
         lab = replace(lab, namespaces=permitted, boxes=boxes, starter=_me())

@@ -16,4 +16,9 @@ NAMES = ("process", "docker")
 
 def of(lab: Lab) -> Any:
     """The module that makes the boxes of a lab."""
-    return import_module(f"lab.providers.{lab.provider}")
+    return named(lab.provider)
+
+
+def named(provider: str) -> Any:
+    """The module of one of NAMES."""
+    return import_module(f"lab.providers.{provider}")

@@ -163,8 +163,6 @@ def test_a_box_that_is_down_is_neither_paused_nor_resumed(folder: Path, capsys: 
 def test_the_docker_provider_without_docker(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster.vllm, "environment", lambda: folder)
-    monkeypatch.setattr(cluster, "locked", lambda name: folder)
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["lab", "up", "--provider", "docker"]) == 2
     assert "docker, which is not installed" in capsys.readouterr().err
