@@ -22,12 +22,15 @@ OVERLAY = "tp_pad"
 SIZES = (3, 6)
 
 
-def knobs(tp: int) -> dict[str, str]:
-    """What all boxes are started with beside the lab's settings. Raises Refusal for a size that needs no padding."""
+def knobs(tp: int, tree: str = "") -> dict[str, str]:
+    """What all boxes are started with beside the lab's settings; `tree` as in state.Lab.
+
+    Raises Refusal for a size that needs no padding.
+    """
     if tp not in SIZES:
         cure = f"./glm53 lab up --boxes {SIZES[0]} --padded"
         raise Refusal("--padded", f"{tp} boxes", "3 or 6: the others split as they are", cure)
-    path = os.pathsep.join((str(ROOT), str(mounted((OVERLAY,)))))
+    path = os.pathsep.join(part for part in (str(ROOT), str(mounted((OVERLAY,))), tree) if part)
     return {"MODEL_DIR": str(model(tp)), "GLM53_OVERLAYS": OVERLAY, "PYTHONPATH": path}
 
 

@@ -9,17 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from core.knob import Knob
 from core.plan import BoxPlan, GroupPlan, Profile, Topology, Value
 from core.registry import registry
 from core.row import Row
 from core.settings import Settings
 from entrypoint.serve import box_nccl, box_paths, engine_command, shown
+from entrypoint.serve.environment import KIT_ROOT
 from entrypoint.sizing.sizing import BoxMemory, Sizing, size, tensor_parallel
 
 VERSION = 1
 # Stand-ins for what only a running group knows; recognisable, so that nobody copies them into a command.
 HEAD, THIS, IFNAME, DEVICES = "HEAD_ENGINE_ADDRESS", "THIS_ENGINE_ADDRESS", "RAIL_IFNAME", ("RDMA_DEVICES",)
 LOOPBACK_PORT = 0
+IN_THE_IMAGE = "/opt/glm53"
 TOPOLOGIES: Mapping[str, Topology] = {"RING4": "ring", "RING3": "triangle", "ring": "ring", "triangle": "triangle"}
 
 
@@ -66,7 +69,7 @@ def document(
         "rows": [row.as_dict() for row in (*rows, *sizing.rows)],
         "overlays": [dict(overlay) for overlay in overlays],
         "knobs": _knobs(settings, plan),
-        "commands": {role: _command(settings, plan, role) for role in ("head", "worker")},
+        "commands": {role: _command(settings, plan, role, overlays) for role in ("head", "worker")},
     }
 
 
@@ -92,7 +95,7 @@ def _knobs(settings: Settings, plan: GroupPlan) -> list[dict[str, Any]]:
     return listed
 
 
-def _command(settings: Settings, plan: GroupPlan, role: str) -> dict[str, Any]:
+def _command(settings: Settings, plan: GroupPlan, role: str, overlays: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     rank = 0 if role == "head" else 1
     box = BoxPlan(
         rank=rank,
@@ -108,8 +111,17 @@ def _command(settings: Settings, plan: GroupPlan, role: str) -> dict[str, Any]:
         paths=box_paths(settings),
     )
     secret = {"VLLM_API_KEY": "set"} if settings.text("API_KEY") or settings.text("API_KEY_FILE") else {}
-    command = engine_command(plan, box, secret)
-    return {"argv": list(command.argv), "environment": shown(command)}
+    # As the container's environment holds them: knobs that somebody set, and what the overlays' compose files set.
+    given = {name: settings.text(name) for name, knob in registry().items() if settings.is_set(name) and _passed(knob)}
+    of_overlays = {name: str(text) for overlay in overlays for name, text in overlay["environment"].items()}
+    command = engine_command(plan, box, {**given, **of_overlays, **secret})
+    # The kit's own files lie elsewhere in the image than in a clone.
+    argv = [word.replace(str(KIT_ROOT), IN_THE_IMAGE) if plan.profile == "gb10" else word for word in command.argv]
+    return {"argv": argv, "environment": shown(command)}
+
+
+def _passed(knob: Knob) -> bool:
+    return knob.scope != "launcher" and not knob.secret
 
 
 def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -54,7 +54,7 @@ def judge(model: Model, seen: Seen) -> tuple[Row, ...]:
         return ()
     if named["verdict"] == "good" and named["files"] and seen.digests:
         what = f"named like {named['name']}, but config and index are of no upload that is known"
-        cure = f"hf download {named['name'].split(' ')[0]} again, or tell us the hashes: sha256sum {CONFIG} {INDEX}"
+        cure = f"download it again, or tell us the hashes: sha256sum {CONFIG} {INDEX}"
         return (Row("checkpoint pack", "WARN", what, "the hashes of model.toml", cure),)
     return (_row(model, named, "by name only: no hash of it is known"),)
 
@@ -77,4 +77,4 @@ def _row(model: Model, pack: Mapping[str, Any], how: str) -> Row:
 
 
 def _cure(model: Model) -> str:
-    return f"hf download {model['target.name']} --local-dir ELSEWHERE, and set MODEL_HOST_DIR to it"
+    return f"Set MODEL_HOST_DIR to it, after: hf download {model['target.name']} --local-dir ELSEWHERE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -130,13 +131,16 @@ def _value(value: Any) -> str:
         return json.dumps(value, separators=(",", ":"))
     if isinstance(value, list):
         return ",".join(map(str, value))
+    if isinstance(value, str) and len(value) > WIDTH // 2 and "," in value and " " not in value:
+        return value.replace(",", ", ")  # a long list of names: to be read, and to be wrapped
     return "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _command(plan: Mapping[str, Any]) -> str:
     head, worker = plan["commands"]["head"], plan["commands"]["worker"]
     lines = ["ENVIRONMENT OF THE HEAD'S ENGINE"]
-    lines += [f"  {name}={value}" for name, value in head["environment"].items()]
+    for name, value in head["environment"].items():
+        lines += _after_commas(f"  {name}={value}")
     lines += ["", "COMMAND OF THE HEAD"]
     lines += _arguments(head["argv"])
     own = [word for word in worker["argv"] if word not in head["argv"]]
@@ -167,6 +171,16 @@ def _hang(start: str, text: str) -> list[str]:
     room = max(20, WIDTH - len(start))
     wrapped = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
     return [(start + wrapped[0]).rstrip(), *(" " * len(start) + line for line in wrapped[1:])]
+
+
+def _after_commas(line: str) -> list[str]:
+    """A line that is too long goes on after a comma, nothing added: what is copied is what was meant."""
+    lines = [""]
+    for part in re.findall(r"[^,]*,|[^,]+$", line):
+        if lines[-1].strip() and len(lines[-1] + part) > WIDTH:
+            lines.append("      ")
+        lines[-1] += part
+    return lines
 
 
 def _wrap(text: str, indent: str) -> list[str]:

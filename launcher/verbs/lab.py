@@ -136,7 +136,7 @@ def _padded(options: argparse.Namespace, chosen: dict[str, str], count: int) -> 
     from lab import padded
 
     text = chosen.get("TP") or str(count)
-    return padded.knobs(int("".join(character for character in text if character.isdigit())))
+    return padded.knobs(int("".join(character for character in text if character.isdigit())), _tree(options))
 
 
 def _names(chosen: dict[str, str], count: int) -> None:

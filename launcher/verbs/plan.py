@@ -20,7 +20,7 @@ from core.registry import registry
 from core.row import Row
 from core.settings import Settings, Source, resolve
 from entrypoint.sizing import BoxMemory, packs, size
-from entrypoint.sizing.document import differences, document
+from entrypoint.sizing.document import VERSION, differences, document
 from entrypoint.sizing.padding import unpadded, without_overlay
 from entrypoint.sizing.text import difference_text, plan_text
 from experimental.overlays import Overlay, read_all, select, switched_off
@@ -127,7 +127,7 @@ def _repeated(
 
 def _pair(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
-    if not sign:
+    if not sign or not name:
         raise Refusal("--set", text, "NAME=VALUE", "./glm53 plan --set KV_CACHE_MEMORY=20GiB")
     return name, value
 
@@ -184,6 +184,14 @@ def _checkpoint(settings: Settings, named: str | None) -> tuple[Row, ...]:
 
 
 def _diff(mine: Path, theirs: Path) -> int:
-    changes = differences(_read(mine, "--diff"), _read(theirs, "--diff"))
+    changes = differences(_written(mine), _written(theirs))
     sys.stdout.write(difference_text(changes, (str(mine), str(theirs))))
     return 1 if changes else 0
+
+
+def _written(path: Path) -> dict[str, Any]:
+    plan = _read(path, "--diff")
+    if plan.get("version") != VERSION or not isinstance(plan.get("knobs"), list):
+        seen = f"{path}, version {plan['version']}" if "version" in plan else str(path)
+        raise Refusal("--diff", seen, f"a plan of version {VERSION}", f"./glm53 plan --json > {path}")
+    return plan

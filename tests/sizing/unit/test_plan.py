@@ -110,6 +110,16 @@ def test_the_verb_needs_no_packages_and_prints_json_that_diff_reads(tmp_path: Pa
     assert "switch -> ring" in differing.stdout
 
 
+def test_the_page_of_this_clone_is_80_columns_and_names_the_images_paths() -> None:
+    """With the overlays that are on by default: their names, mounts and environment."""
+    done = command("--set", "GLM47_FAIL_CLOSED=0", "--set", "GLM53_OVERLAY_MOE_DECODE_MAX_TOKENS=4")
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+    assert str(ROOT) not in done.stdout
+    engine = done.stdout.partition("ENVIRONMENT OF THE HEAD'S ENGINE")[2]
+    for line in ("GLM47_FAIL_CLOSED=0", "GLM53_OVERLAY_MOE_DECODE_MAX_TOKENS=4", "PYTHONPATH=/opt/glm53-overlays"):
+        assert f"  {line}\n" in engine
+
+
 def test_boxes_come_from_their_facts(tmp_path: Path) -> None:
     facts = tmp_path / "box.json"
     facts.write_text(json.dumps({"hostname": "gx10-3", "memory": {"total": 110 * GIB, "available": 60 * GIB}}))
@@ -126,6 +136,9 @@ def test_boxes_come_from_their_facts(tmp_path: Path) -> None:
         (["--set", "MAX_NUM_SEQ=3"], "MAX_NUM_SEQS"),
         (["--set", "VLLM_DENSE_FP8=0"], "GLM53_OVERLAY_DENSE_FP8"),
         (["--set", "KV_CACHE_MEMORY"], "NAME=VALUE"),
+        (["--set", "=3"], "NAME=VALUE"),
+        (["--diff", "model.toml", "model.toml"], "a file with a JSON object"),
+        (["--diff", "docs/plan.schema.json", "docs/plan.schema.json"], "a plan of version"),
         (["--set", "KV_CACHE_MEMORY=60GiB"], "at most"),
         (["--box", "/nowhere.json"], "/nowhere.json"),
         (["--without", "nobody"], "--without"),
