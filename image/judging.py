@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from image.moved import whereabouts
 from image.nearest import nearest
 from image.patch import Addition, Edit, Patch, Report, State, Variant, Verdict, Witness
 from image.scopes import SourceFile, Span, find
@@ -114,7 +114,7 @@ def _explain_addition(tree: Tree, addition: Addition) -> str:
 def _explain_edit(tree: Tree, edit: Edit) -> str:
     source = tree.read(edit.file)
     if source is None:
-        return f"{edit.file} is gone{_namesakes(tree, edit.file)}"
+        return f"{edit.file} is gone{whereabouts(tree, edit)}"
     if isinstance(source, str):
         return source
     try:
@@ -152,13 +152,6 @@ def places(source: SourceFile, edit: Edit, spans: Sequence[Span]) -> tuple[list[
 
 def _inside(span: Span, other: Span) -> bool:
     return other[0] <= span[0] and span[1] <= other[1] and span != other
-
-
-def _namesakes(tree: Tree, file: str) -> str:
-    """Files of the same name elsewhere in the package: upstream moves modules more often than it deletes them."""
-    package, name = file.split("/")[0], Path(file).name
-    found = sorted(str(path.relative_to(tree.root)) for path in (tree.root / package).rglob(name))
-    return f"; files of that name: {', '.join(found[:4])}" if found else ""
 
 
 def _refuse_overlaps(tree: Tree, verdicts: list[Verdict]) -> None:

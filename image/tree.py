@@ -15,6 +15,7 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         self._files: dict[str, SourceFile | str | None] = {}
+        self._texts: dict[tuple[str, str], Mapping[str, str]] = {}
         self._instead: Mapping[str, bytes | None] = {}
 
     def holding(self, result: Mapping[str, bytes | None]) -> Tree:
@@ -60,6 +61,14 @@ class Tree:
             return SourceFile(data.decode())
         except UnicodeDecodeError as error:
             return f"{file} is not UTF-8 ({error.reason} at byte {error.start})"
+
+    def texts(self, package: str, suffix: str) -> Mapping[str, str]:
+        """Path -> text of every file of a package with that suffix; kept, since a drift looks into all of them."""
+        key = (package, suffix)
+        if key not in self._texts:
+            files = sorted(path for path in (self.root / package).rglob(f"*{suffix}") if path.is_file())
+            self._texts[key] = {str(path.relative_to(self.root)): path.read_text(errors="replace") for path in files}
+        return self._texts[key]
 
     def version(self, package: str) -> str:
         """The package's own version from its _version.py, local part cut; empty where it has none."""

@@ -92,7 +92,27 @@ def test_file_gone(tree: Path) -> None:
 def test_file_moved(tree: Path) -> None:
     target = tree / "vllm/v1/shm_broadcast.py"
     shutil.move(tree / SPIN, target)
-    refused(tree, "spin-wait", "is gone; files of that name: vllm/v1/shm_broadcast.py")
+    refused(tree, "spin-wait", "is gone; its anchor stands in vllm/v1/shm_broadcast.py (SpinCondition.__init__, line ")
+
+
+def test_file_moved_and_renamed(tree: Path) -> None:
+    """As sparse_attn_indexer_kpool.py became sparse_indexer.py between 0.30.0 and 0.31.0."""
+    shutil.move(tree / SPIN, tree / "vllm/v1/spinning.py")
+    refused(tree, "spin-wait", "is gone; its anchor stands in vllm/v1/spinning.py (SpinCondition.__init__, line ")
+
+
+def test_file_moved_and_the_anchor_changed(tree: Path) -> None:
+    """The likest path is named first: modules of one name lie in many folders."""
+    for target in ("vllm/a/shm_broadcast.py", "vllm/distributed/communicators/shm_broadcast.py"):
+        (tree / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tree / SPIN, tree / target)
+        edit(tree / target, lambda text: text.replace(LINE, "        busy_loop_seconds: float = 1,\n"))
+    (tree / SPIN).unlink()
+    places = "vllm/distributed/communicators/shm_broadcast.py, vllm/a/shm_broadcast.py"
+    refused(tree, "spin-wait", f"is gone; SpinCondition.__init__ is in {places}")
+    for target in places.split(", "):
+        edit(tree / target, lambda text: text.replace("class SpinCondition", "class Spinning"))
+    refused(tree, "spin-wait", f"is gone; files of that name: {places}")
 
 
 def test_half_applied(tree: Path) -> None:
