@@ -12,7 +12,8 @@ delayed answer. Counted as faults:
 
 Time is left out of the state: of every question only whether it began after the asker's own last change counts. A
 question that reaches its box later than it began shows a younger view with the same mark, so that case is within.
-A record's id is its proposer's incarnation: a head writes one record in each.
+A record's id is its proposer's incarnation: a head writes one record in each. States that differ in names only are
+one (tests/stays_up/reduction.py).
 
 `coarse`, for three and more members: a kit that starts sees all others for the first time at once; that all run is
 seen at once too; and a fabric check takes no time. What a head collects for a proposal and for a commit stays fine.
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field, replace
 
 from group.machine import Check, FindPorts, Formation, Launch, Limits, Moment, Own, Persist, Sight, step
 from group.view import View
+from tests.stays_up.reduction import Reduction
 
 LIMITS = Limits(accept_s=60, join_s=60, lost_s=30)
 CHANGED, BEFORE, AFTER, NOW = 5.0, 4.0, 6.0, 10.0
@@ -33,7 +35,7 @@ FAULTS = ("crash", "die", "pause", "late", "delay")
 
 Seen = tuple[int, bool, int]  # view (-1: none), fresh, refused since (0: no, 1: before the last change, 2: after)
 Up = tuple[int, bool, tuple[Seen, ...]]  # own, engine process, sights of all (its own entry unused)
-Down = tuple[int, int, int]  # -1, stored epoch, epoch of an engine that outlived its kit (0: none)
+Down = tuple[int, int, int]  # -1, stored epoch, 0; an engine that outlives its kit is swept by the next start
 Flight = tuple[int, int, int, bool]  # asker, asked, view (-1: refused), fresh
 State = tuple[tuple[Up | Down, ...], tuple[int, ...], tuple[Flight, ...], frozenset[tuple[int, int]], int]
 # members, starts of each kit, flights, (epoch, member) of acceptances, faults left
@@ -49,6 +51,8 @@ class Explorer:
     faults: int
     kinds: tuple[str, ...] = FAULTS
     coarse: bool = False
+    reduced: bool = True  # one state for all that differ in names only
+    layers: list[int] = field(default_factory=list)  # states first reached with 0, 1, ... faults
     owns: list[Own] = field(default_factory=list)
     views: list[tuple[int, bool]] = field(default_factory=list)
     transitions: int = 0
@@ -64,7 +68,8 @@ class Explorer:
     # -- interning -------------------------------------------------------------------------------------
 
     def own_id(self, own: Own) -> int:
-        own = replace(own, changed_at=CHANGED, entered_at=CHANGED, ticked_at=None, reason="")
+        promised = own.epoch if own.promised == own.epoch else own.epoch - 1  # tests/stays_up/reduction.py says why
+        own = replace(own, promised=promised, changed_at=CHANGED, entered_at=CHANGED, ticked_at=None, reason="")
         found = self._own_ids.get(own)
         if found is None:
             found = self._own_ids[own] = len(self.owns)
@@ -316,8 +321,7 @@ class Explorer:
             if member[0] < 0:
                 continue
             own = self.owns[member[0]]
-            alive = own.record.epoch if member[1] and own.record else 0
-            down: Down = (-1, own.epoch, alive)
+            down: Down = (-1, own.epoch, 0)
             kept = tuple(flight for flight in flights if flight[0] != index)
             if "crash" in self.kinds:
                 yield (*members[:index], down, *members[index + 1 :]), starts, kept, accepted, left - 1
@@ -351,14 +355,17 @@ class Explorer:
         ids = {own.record.id for own in owns if own.record and own.together}
         return len(owns) == self.size and len(ids) == 1 and all(own.together for own in owns)
 
-    def comes_to_serve(self, state: State) -> None:
+    def comes_to_serve(self, state: State, same: Reduction | None = None) -> None:
         """Faults over, everybody polls in turn: all serve one generation; a deadline passes when nothing else moves."""
-        path = []
+        path = list[int]()
         now = (*state[:4], 0)
         for _ in range(120):
-            if hash(now) in self._live:
+            if same is not None and path:
+                now = same(now)
+            key = hash(now)
+            if key in self._live:
                 break
-            path.append(hash(now))
+            path.append(key)
             if self.serving(now):
                 break
             later = self._round(now)
@@ -389,12 +396,57 @@ class Explorer:
                 state = self.then(state, index, state[0][index], event)  # type: ignore[arg-type]
         return state
 
-    def run(self, most: int = 50_000_000) -> int:
-        """Number of states. AssertionError names the first state that breaks a rule."""
+    def run(self, most: int = 50_000_000, keep: set[State] | None = None) -> int:
+        """Number of states. AssertionError names the first state that breaks a rule. `keep` gets them all.
+
+        With `reduced`, layer by layer of faults: what was reached with more faults left is done.
+        """
+        if not self.reduced:
+            return self._run_all(most, keep)
+        same = Reduction(self)
+        first = same(self.start())
+        seen, raw = {hash(first[:4])}, set[int]()
+        layer = [first]
+        while layer:
+            done, queue, later = 0, deque(layer), list[State]()
+            layer_of = layer[0][4]
+            while queue:
+                state = queue.popleft()
+                done += 1
+                if keep is not None:
+                    keep.add((*state[:4], 0))
+                self.judge(state)
+                self.comes_to_serve(state, same)
+                for after in self.free(state):
+                    key = hash(after[:4])
+                    if key in raw:
+                        continue
+                    raw.add(key)
+                    after = same(after)
+                    key = hash(after[:4])
+                    if key not in seen:
+                        seen.add(key)
+                        queue.append(after)
+                later.append(state)
+                assert len(seen) < most, "more states than expected"
+            self.layers.append(done)
+            layer = []
+            for state in later if layer_of else ():
+                for after in self.faulty(state):
+                    after = same(after)
+                    key = hash(after[:4])
+                    if key not in seen:
+                        seen.add(key)
+                        layer.append(after)
+        return len(seen)
+
+    def _run_all(self, most: int, keep: set[State] | None) -> int:
         first = self.start()
         seen, queue = {hash(first)}, deque([first])
         while queue:
             state = queue.popleft()
+            if keep is not None:
+                keep.add(state)
             self.judge(state)
             self.comes_to_serve(state)
             more = [self.free(state)]
