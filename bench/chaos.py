@@ -219,7 +219,7 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.provider == "netns":
         netns.own_network([sys.executable, "-m", "bench.chaos", *sys.argv[1:]])
-        blocks.BLOCKS = netns.blocks_here()
+        blocks.BLOCKS = netns.blocks_here(f"{chosen.engine}-{chosen.boxes}-{chosen.seed}")
     out = chosen.out or ROOT / f".lab/chaos-{chosen.engine}-{chosen.boxes}-{chosen.seed}.jsonl"
     out.parent.mkdir(exist_ok=True)
     rows = run(chosen.boxes, chosen.faults, chosen.seed, chosen.engine, out, chosen.only, chosen.provider, chosen.fault)

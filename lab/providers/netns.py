@@ -40,11 +40,12 @@ def own_network(argv: Sequence[str]) -> None:
     os.execvp("unshare", ["unshare", "--net", "--mount", "sh", "-c", script, "sh", *argv])
 
 
-def blocks_here() -> Sequence[int]:
-    """Blocks for labs of this clone: a lab in another network knows its boxes by their addresses too, so two
-    clones begin at places of their own, and a block whose first box is known to anybody is passed over.
+def blocks_here(name: str) -> Sequence[int]:
+    """Blocks for the lab `name` of this clone: a lab in another network knows its boxes by their addresses too and
+    ends what carries them, so two labs begin at places of their own, and a block whose first box is known to anybody
+    is passed over.
     """
-    first = zlib.crc32(str(ROOT).encode())
+    first = zlib.crc32(f"{ROOT} {name}".encode())
     numbers = [FIRST_BLOCK + (first + step) % BLOCKS for step in range(BLOCKS)]
     return [number for number in numbers if not processes.carrying(f"GLM53_BOX={address(number, 1)}")]
 
@@ -64,7 +65,7 @@ def prepare(lab: Lab) -> None:
     _ip("addr", "replace", f"10.77.{lab.block}.1/24", "dev", BRIDGE)
     for box in lab.boxes:
         space, outside = _space(box), _outside(box)
-        Local().run(("ip", "netns", "del", space), deadline_s=10)
+        _forget(box)
         _ip("netns", "add", space)
         _ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", space)
         _ip("link", "set", outside, "master", BRIDGE, "up")
@@ -98,8 +99,14 @@ def leftovers(lab: Lab) -> list[str]:
     """Processes; then the namespaces go, and with them every socket."""
     found = [f"process {p.pid} {p.title[:60]}" for box in lab.boxes for p in everything(lab, box)]
     for box in lab.boxes:
-        Local().run(("ip", "netns", "del", _space(box)), deadline_s=10)
+        _forget(box)
     return found
+
+
+def _forget(box: Box) -> None:
+    """The box's cable, both ends, and its namespace; neither need be there."""
+    Local().run(("ip", "link", "del", _outside(box)), deadline_s=10)
+    Local().run(("ip", "netns", "del", _space(box)), deadline_s=10)
 
 
 def _space(box: Box) -> str:
