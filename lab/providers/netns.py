@@ -24,6 +24,7 @@ FIRST_BLOCK, BLOCKS = 120, 130
 
 kept, stop, kill_all, everything, find = process.kept, process.stop, process.kill_all, process.everything, process.find
 pause, resume, host, kit_log, mark = process.pause, process.resume, process.host, process.kit_log, process.mark
+check = process.check
 
 
 def own_network(argv: Sequence[str]) -> None:
