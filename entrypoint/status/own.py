@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from core.mask import mask
 from core.stage import StageProgress
 from entrypoint.status.memory import planned, segments
 from entrypoint.status.progress import progress
@@ -43,7 +44,7 @@ def status(boot: Boot) -> dict[str, Any]:
         "troubles": [text for _, text in sorted(boot.troubles.items())],
         "alarms": _alarms(boot, now),
         "refusals": [
-            {"setting": one.setting, "seen": one.seen, "expected": one.expected, "cure": one.cure}
+            {"setting": one.setting, "seen": mask(one.seen), "expected": one.expected, "cure": one.cure}
             for one in boot.refusals
         ],
         "election": _election(boot),
@@ -188,7 +189,7 @@ def _plan(boot: Boot) -> dict[str, Any] | None:
         values.append(
             {
                 "name": name,
-                "value": value.value,
+                "value": mask(value.value) if isinstance(value.value, str) else value.value,
                 "unit": knob.unit if knob else "",
                 "source": value.source,
                 "why": value.why or (knob.why if knob else ""),

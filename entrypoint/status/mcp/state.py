@@ -28,6 +28,9 @@ async def node_status(call: Call) -> Result:
         "elapsed_s": current.get("elapsed_s"),
         "healthy": status["healthy"],
         "sentence": status["sentence"],
+        "answer": status["answer"],
+        "troubles": status["troubles"],
+        "alarms": status["alarms"],
         "generation": generation,
         "selftest": status["selftest"]["verdict"],
         "engine": {name: status["engine"][name] for name in ("pid", "running", "exit")},
@@ -38,9 +41,42 @@ async def node_status(call: Call) -> Result:
 
 async def cluster_status(call: Call) -> Result:
     """Every box as this one sees it."""
-    status = call.status()
-    about = {"healthy": status["healthy"], "sentence": status["sentence"], "election": status["election"]}
-    return Result(status["members"], about)
+    found = await call.context.look()
+    about = {name: found[name] for name in ("healthy", "mood", "sentence", "agree", "seen_from")}
+    about["election"] = call.status()["election"]
+    return Result([_in_short(row) for row in found["boxes"]], about)
+
+
+def _in_short(row: dict[str, Any]) -> dict[str, Any]:
+    """One box of /cluster.json: where it is, whether it answers, and what it says of itself."""
+    short = {name: row[name] for name in ("lan", "url", "here", "reachable", "age_s", "error")}
+    status = row["status"]
+    if status is None:
+        return short
+    box = status["box"]
+    return {
+        **short,
+        "hostname": status["service"]["hostname"],
+        **{name: box[name] for name in ("role", "rank", "state")},
+        **{name: status[name] for name in ("stage", "healthy", "sentence")},
+    }
+
+
+async def throughput(call: Call) -> Result:
+    """The head's samples, on whichever box one asks."""
+    found = await call.context.look()
+    for row in found["boxes"]:
+        told = row["status"]["throughput"] if row["status"] is not None else None
+        if told is not None:
+            break
+    else:
+        raise ToolError("no samples yet: they are taken on the head while its engine serves")
+    columns = {name: values for name, values in told.items() if isinstance(values, list)}
+    count = min((len(values) for values in columns.values()), default=0)
+    first = max(0, count - int(call.arguments["last"]))
+    samples = [{name: values[index] for name, values in columns.items()} for index in range(first, count)]
+    about = {name: value for name, value in told.items() if name not in columns}
+    return Result(samples, {"source": row["lan"], "order": "newest last", **about})
 
 
 async def preflight(call: Call) -> Result:
@@ -60,19 +96,11 @@ async def plan(call: Call) -> Result:
 
 
 async def memory(call: Call) -> Result:
-    """Where this box's memory is."""
-    from preflight.facts import memory as look
-
-    boot = call.boot
-    seen = await asyncio.to_thread(look, boot.root)
-    about = {
-        "total": seen.total,
-        "available": seen.available,
-        "engine_rss": boot.rank.rss_bytes,
-        "engine_processes": boot.rank.processes,
-        "unit": "bytes",
-    }
-    return Result((), about)
+    """Where this box's memory is, and what the plan gave to each."""
+    found = dict(call.status()["memory"])
+    lists = {name: found.pop(name) for name in ("segments", "plan", "workers")}
+    items = [{"of": of, **one} for of, rows in lists.items() for one in rows]
+    return Result(items, {**found, "unit": "bytes"})
 
 
 async def cache_sizes(call: Call) -> Result:
@@ -111,6 +139,7 @@ def _caches(home: Path, until: float) -> list[dict[str, Any]]:
     return rows
 
 
+LAST = Argument("last", "integer", "So many samples, ten seconds each.", 12, least=1, most=180)
 LEVEL = Argument("level", "string", "Only rows of this level.", "", choices=("", "FAIL", "WARN", "ok", "info"))
 NAME = Argument("name", "string", "Only values whose name holds this text.", "", most=80)
 
@@ -119,6 +148,7 @@ TOOLS = (
     Tool("cluster_status", "All boxes as this one sees them, and why the cluster is not healthy.", cluster_status),
     Tool("preflight", "The rows of the checks before loading: seen, expected, cure.", preflight, (LEVEL,), node=True),
     Tool("plan", "Every planned value with its source, reason and measured effect.", plan, (NAME,)),
-    Tool("memory", "Where this box's memory is.", memory, node=True),
+    Tool("throughput", "Decode, prefill, requests, acceptance, latencies and KV use of late.", throughput, (LAST,)),
+    Tool("memory", "Where this box's memory is, against the plan's budget, and its trend.", memory, node=True),
     Tool("cache_sizes", "Caches of compiled kernels: bytes, files, last write.", cache_sizes, node=True),
 )

@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from entrypoint.status.mcp.paging import LARGEST
 from entrypoint.status.mcp.table import TOOLS
 from tests.page.asking import BEARER, SECRET, TOKEN, call, client, everything, rpc, told
-from tests.stays_up.kits.boxes import Box, ask
+from tests.stays_up.kits.boxes import Box, ask, until
 
 # tool -> (arguments, what its answer must hold)
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -25,7 +25,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "cluster_status": ({}, '"healthy":true'),
     "preflight": ({}, '"level"'),
     "plan": ({"name": "MAX_NUM"}, '"MAX_NUM_SEQS"'),
-    "memory": ({}, '"available"'),
+    "memory": ({}, '"slope_per_hour"'),
+    "throughput": ({"last": 3}, '"order":"newest last"'),
     "cache_sizes": ({}, '"kernels"'),
     "metrics": ({"grep": "generation_tokens"}, "vllm:generation_tokens_total"),
     "latency_percentiles": ({"window_s": 5}, '"time_to_first_token"'),
@@ -228,6 +229,23 @@ def test_protocol_errors_are_json(group: list[Box]) -> None:
         assert asking.post(url, data={"a": "b"}).status_code == 415
         ping = asking.post(url, json={"jsonrpc": "2.0", "id": "p", "method": "ping"}).json()
         assert ping == {"jsonrpc": "2.0", "id": "p", "result": {}}
+
+
+def test_the_heads_samples_are_told_by_every_box(group: list[Box]) -> None:
+    until(lambda: call(group[1].lan, "throughput")["items"] != [], group, 30)
+    for box in group:
+        found = call(box.lan, "throughput", last=2)
+        assert found["source"] == group[0].lan
+        assert {"decode", "prefill", "kv", "age_s"} <= set(found["items"][-1])
+        assert len(found["items"]) <= 2
+
+
+def test_the_cluster_is_told_alike_by_every_box(group: list[Box]) -> None:
+    for box in group:
+        found = call(box.lan, "cluster_status")
+        assert [one["rank"] for one in found["items"]] == [0, 1]
+        assert found["agree"] is True
+        assert found["seen_from"] == box.lan
 
 
 def test_percentiles_of_what_happens_meanwhile(group: list[Box]) -> None:
