@@ -36,6 +36,8 @@ ROOMS = (
 )  # fmt: skip
 FILES = ("glm53", "pyproject.toml", "model.toml", "model.py", "LICENSE", "NOTICE", "KNOBS.md", "README.md")
 UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".env", "ext.yaml", "*.log", ".git*")
+# Programs for people with a clone: they reproduce single faults at full size.
+LEFT_OUT = ("gate/repro",)
 ARCHES = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "amd64", "amd64": "amd64"}
 WHEELS = {"arm64": "aarch64", "amd64": "x86_64"}
 
@@ -73,8 +75,8 @@ def steps(options: Options, context: str = "CONTEXT", digest: str = "DIGEST") ->
     listed = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
     plan = [
         Step("disk", f"at least {base.disk_gib} GiB free where Docker keeps images"),
-        Step("context", f"copy {', '.join(ROOMS)} and {len(FILES)} files, without .git, caches and .env"),
-        Step("flashkda", f"unpack {options.flashkda}" if options.flashkda else "the empty variant: the base's own"),
+        Step("context", f"copy what git tracks of {', '.join(ROOMS)} and {len(FILES)} files; no .git, no .env"),
+        Step("flashkda", flashkda_note(base, options.flashkda)),
         Step("wheels", "the locked packages of the kit as files", wheels(base, options.arch, context)),
         Step("build", f"output in {options.log}", (*docker, *listed, "-t", options.tag, context)),
         Step("label", "what verify_base found, as labels", ("docker", "build", "-q", "-t", options.tag, "-")),
@@ -88,6 +90,16 @@ def steps(options: Options, context: str = "CONTEXT", digest: str = "DIGEST") ->
     if options.push:
         plan.append(Step("push", "to the registry of the tag", ("docker", "push", options.tag)))
     return plan
+
+
+def flashkda_note(base: Base, packed: Path | None) -> str:
+    """What becomes of FlashKDA: the kit builds none itself."""
+    if packed is not None:
+        return f"taken over from {packed}, checked against the base"
+    if base.flashkda == "rebuild":
+        return "skipped: the base keeps its own, WHICH ROUNDS ITS STATE; --flashkda DIR takes a packed build over"
+    own = "the base's own is reported good" if base.flashkda == "bundled" else "the base has none"
+    return f"skipped: {own} (--flashkda DIR takes a packed build over)"
 
 
 def wheels(base: Base, arch: str, context: str) -> tuple[str, ...]:
@@ -146,7 +158,11 @@ def build(options: Options, bases: Bases, say: Callable[[str], None]) -> int:
     options.log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="glm53-build-") as folder:
         context = Path(folder)
-        copy_kit(ROOT, context)
+        strange = copy_kit(ROOT, context)
+        if strange:
+            named = ", ".join(strange[:8]) + (", ..." if strange[8:] else "")
+            say(f"context   left out, since git does not track it: {named}")
+        say(f"flashkda  {flashkda_note(options.base, options.flashkda)}")
         _flashkda(options.flashkda, context)
         plan = {step.name: step for step in steps(options, str(context), digest)}
         say("wheels    fetching the kit's locked packages")
@@ -192,25 +208,53 @@ def label_words(record: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def copy_kit(root: Path, context: Path) -> None:
-    """The build context: the rooms and files of the image, its Dockerfile on top, and nothing else."""
-    for room in ROOMS:
+def tracked(root: Path) -> frozenset[str] | None:
+    """Files of a clone, relative to it; None where git knows of no clone just there (an unpacked archive)."""
+    command = ["git", "-C", str(root), "ls-files", "-z", "--cached"]
+    top = subprocess.run([*command[:3], "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=False)
+    if top.returncode or Path(top.stdout.strip()) != root.resolve():
+        return None
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return frozenset(listed.split("\0"))
+
+
+def copy_kit(root: Path, context: Path) -> list[str]:
+    """The build context: the rooms and files of the image, its Dockerfile on top, and nothing else.
+
+    Of a clone only what git tracks: a key or a compose file of one's own that lies in a room is nobody else's. Returns
+    the files that were left out for that.
+    """
+    known, strange = tracked(root), list[str]()
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        left = UNWANTED(folder, names)
+        for name in set(names) - left:
+            place = Path(folder, name)
+            path = str(place.relative_to(root))
+            if path in LEFT_OUT:
+                left.add(name)
+            elif known is not None and path not in known and not (place.is_dir() and not place.is_symlink()):
+                left.add(name)
+                strange.append(path)
+        return left
+
+    for room in (*ROOMS, "locks"):
         if (root / room).is_dir():
-            shutil.copytree(root / room, context / "kit" / room, ignore=UNWANTED)
+            shutil.copytree(root / room, context / "kit" / room, ignore=ignored)
     for file in FILES:
         if (root / file).is_file():
             shutil.copy2(root / file, context / "kit" / file)
-    shutil.copytree(root / "locks", context / "kit" / "locks")
     shutil.copy2(root / "image" / "Dockerfile", context / "Dockerfile")
     # The patches' inputs by themselves: a change elsewhere in the kit must not run them again.
     for name in ("image", "core"):
-        shutil.copytree(root / name, context / "patching" / name, ignore=UNWANTED)
+        shutil.copytree(context / "kit" / name, context / "patching" / name)
     for name in ("build.py", "build.sh", "bases.toml", "bases.py", "chat-template.jinja", "Dockerfile", "knobs.py"):
         (context / "patching" / "image" / name).unlink(missing_ok=True)
     for name in ("parsers", "flashkda"):
         shutil.rmtree(context / "patching" / "image" / name, ignore_errors=True)
     for path in context.rglob("*"):
         os.utime(path, (0, 0))
+    return sorted(strange)
 
 
 def _flashkda(packed: Path | None, context: Path) -> None:

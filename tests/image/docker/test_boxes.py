@@ -1,5 +1,6 @@
 """Two boxes as containers of the image: they find each other on a LAN of their own, elect, and serve."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from image.inspection import inspect
 from lab import cluster, watch
 from lab.processes import wait_until
 from lab.providers import docker
@@ -46,6 +48,12 @@ def test_both_boxes_answer_through_their_doors(lab: Lab) -> None:
 def test_the_box_is_the_image(lab: Lab) -> None:
     done = docker.host(lab, lab.boxes[0]).run(["cat", "/opt/glm53/image.json"], deadline_s=20)
     assert '"spin-wait": "applied"' in done.out
+    record = json.loads(done.out)
+    for box in lab.boxes:
+        page = watch.status(lab, box)
+        assert page is not None
+        assert page["image"]["id"] == inspect(docker.TAG)["id"]
+        assert page["image"]["patched_tree"] == record["patched_tree"]
     assert docker.find(lab, lab.boxes[0], "kit")
     assert docker.find(lab, lab.boxes[0], "worker")
 

@@ -1,7 +1,10 @@
 """Bases, the steps of a build, what goes into the context, and a packed FlashKDA."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -85,6 +88,56 @@ def test_dry_run_prints_every_step_and_does_nothing(tmp_path: Path, monkeypatch:
     assert "$ docker build --platform linux/arm64" in text
 
 
+def test_what_becomes_of_flashkda_is_said() -> None:
+    bases = load().table
+    assert build.flashkda_note(bases["lab"], None).startswith("skipped: the base has none")
+    assert "reported good" in build.flashkda_note(bases["v0.32.0"], None)
+    assert "ROUNDS ITS STATE; --flashkda DIR" in build.flashkda_note(bases["nightly-ddd6fbca"], None)
+    assert build.flashkda_note(bases["nightly-ddd6fbca"], Path("/p")).startswith("taken over from /p")
+
+
+# An engine with space and a registry that knows one tag; what it is asked is written down.
+ENGINE = """#!/bin/sh
+echo "$*" >> "$ASKED"
+case "$1 $*" in
+  info*) echo / ;;
+  pull*v0.32.0) ;;
+  pull*) echo "manifest unknown" >&2; exit 1 ;;
+  image*RepoDigests*) echo vllm/vllm-openai@sha256:feed ;;
+  build*) echo "#1 the build log"; exit 3 ;;
+  *) exit 9 ;;
+esac
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The words of every docker command; wheels need no network here."""
+    (tmp_path / "docker").write_text(ENGINE)
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    monkeypatch.setattr(build, "wheels", lambda base, arch, context: ("true",))
+    monkeypatch.setattr(build, "cache", lambda: tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: type("U", (), {"free": 500 * 2**30})())
+    return tmp_path / "asked"
+
+
+def test_a_pull_that_fails_names_the_releases_that_stay(asked: Path) -> None:
+    with pytest.raises(Refusal, match=r"could not be pulled.* BASE= one of v0\.32\.0, v0\.31\.0, v0\.33\.0"):
+        build.run(["--base", "nightly-ddd6fbca", "--platform", "linux/arm64"], lambda line: None)
+    assert "build" not in asked.read_text()
+
+
+def test_a_build_that_fails_shows_the_end_of_its_log_and_its_status(asked: Path) -> None:
+    said: list[str] = []
+    assert build.run(["--base", "v0.32.0", "--platform", "linux/arm64", "--push"], said.append) == 3
+    assert "digest    sha256:feed" in said
+    assert "BASE=vllm/vllm-openai@sha256:feed" in asked.read_text()
+    assert "#1 the build log" in said[-1]
+    assert "push" not in asked.read_text()
+
+
 def test_labels_say_what_was_verified() -> None:
     record = {
         "kit": "0.1.0",
@@ -113,19 +166,66 @@ def test_too_little_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         build._disk(load().table["v0.32.0"])
 
 
-def test_the_context_holds_the_kit_and_nothing_private(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    for name in ("image/Dockerfile", "locks/kit.txt", "core/a.py", "compose/.env", "image/flashkda/artefact.py",
-                 "image/parsers/p.py", "tests/t.py", ".git/config", "core/__pycache__/a.pyc", "glm53"):  # fmt: skip
+KIT = ("image/Dockerfile", "locks/kit.txt", "core/a.py", "image/flashkda/artefact.py", "image/parsers/p.py", "glm53",
+       "gate/repro/r.py", "gate/a.py", "tests/t.py")  # fmt: skip
+PRIVATE = ("compose/.env", "core/__pycache__/a.pyc", ".git/config", ".env")
+
+
+def make(source: Path, *names: str) -> None:
+    for name in names:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("x")
-    build.copy_kit(source, tmp_path / "context")
-    found = {
-        str(path.relative_to(tmp_path / "context")) for path in (tmp_path / "context").rglob("*") if path.is_file()
-    }
-    assert {"Dockerfile", "kit/core/a.py", "kit/locks/kit.txt", "kit/glm53", "patching/core/a.py"} <= found
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_context_holds_the_kit_and_nothing_private(tmp_path: Path) -> None:
+    """As from an archive: no clone there, so only names tell what is private."""
+    make(tmp_path / "source", *KIT, *PRIVATE)
+    assert build.copy_kit(tmp_path / "source", tmp_path / "context") == []
+    found = files(tmp_path / "context")
+    assert {
+        "Dockerfile",
+        "kit/core/a.py",
+        "kit/locks/kit.txt",
+        "kit/glm53",
+        "patching/core/a.py",
+        "kit/gate/a.py",
+    } <= found
     assert not [name for name in found if ".env" in name or "tests" in name or ".git" in name or "pycache" in name]
     assert not [name for name in found if name.startswith(("patching/image/flashkda", "patching/image/parsers"))]
+    assert not [name for name in found if "repro" in name]
+
+
+def test_of_a_clone_only_what_git_tracks(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    make(source, *KIT)
+    for words in (("init", "-q"), ("add", ".")):
+        subprocess.run(["git", "-C", str(source), *words], check=True)
+    make(source, "compose/key.txt", "core/new.py", "image/mine/notes.md")
+    (source / "core" / "link.py").symlink_to("/etc/passwd")
+    strange = ["compose/key.txt", "core/link.py", "core/new.py", "image/mine/notes.md"]
+    assert build.copy_kit(source, tmp_path / "context") == strange
+    assert not [
+        name for name in files(tmp_path / "context") if name.endswith(("key.txt", "new.py", "notes.md", "link.py"))
+    ]
+    assert "kit/core/a.py" in files(tmp_path / "context")
+
+
+def test_what_the_image_holds_imports_nothing_that_it_lacks() -> None:
+    """Of the kit's own rooms; the rest of the imports is tried by verify_base inside."""
+    gone = ("tests", "bench", *(name.replace("/", ".") for name in build.LEFT_OUT))
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for room in build.ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        if not str(path.relative_to(ROOT)).startswith(build.LEFT_OUT)
+        for line in path.read_text().splitlines()
+        if re.match(rf"\s*(from|import) ({'|'.join(map(re.escape, gone))})\b", line)
+    ]
+    assert wrong == []
 
 
 # --- FlashKDA ----------------------------------------------------------------------------------------------------
