@@ -38,7 +38,7 @@ def plugins(python: str, pythonpath: str) -> dict[str, bool]:
 
     Takes as long as a Python takes to start. Raises Refusal when that Python does not answer.
     """
-    environ = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": pythonpath, "PYTHONSAFEPATH": "1"}
+    environ = {**os.environ, "PYTHONPATH": pythonpath, "PYTHONSAFEPATH": "1"}
     try:
         done = subprocess.run(
             [python, "-c", ASK, PLUGIN_GROUP], capture_output=True, text=True, timeout=ASK_S, env=environ, check=False
