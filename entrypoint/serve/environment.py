@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from core.plan import BoxPlan, GroupPlan
+from core.plan import BoxPlan, GroupPlan, Value
 from experimental.overlays import CONTAINER as OVERLAYS
 
 # Names taken over from the caller: the process basics, and what overlays and the engine's libraries read.
@@ -50,6 +50,7 @@ KEPT_PREFIXES = (
     "GLM53_OVERLAY",
 )
 SECRETS = ("VLLM_API_KEY",)
+OVERLAY_SETTING = "GLM53_OVERLAY_"
 
 # Knobs that vLLM, torch or NCCL read under their own name.
 PASSED_KNOBS = (
@@ -87,6 +88,15 @@ def environment(group: GroupPlan, box: BoxPlan, base_env: Mapping[str, str]) -> 
     }
     result = {**kept, **planned, **box.nccl}
     return {name: value for name, value in sorted(result.items()) if value != ""}
+
+
+def overlay_settings(environ: Mapping[str, str]) -> dict[str, Value]:
+    """What the overlays' own variables say, for the group plan: ranks with other settings would hold other weights.
+
+    Their compose files set every one of them on each box, so only a value of somebody's own can differ.
+    """
+    found = {name: text for name, text in sorted(environ.items()) if name.startswith(OVERLAY_SETTING) and text}
+    return {name: Value(text, "overlay") for name, text in found.items()}
 
 
 def without_kit(pythonpath: str) -> str:

@@ -15,7 +15,7 @@ from core.registry import registry
 from core.row import Row
 from core.settings import Settings
 from entrypoint.serve import box_nccl, box_paths, engine_command, shown
-from entrypoint.serve.environment import KIT_ROOT
+from entrypoint.serve.environment import KIT_ROOT, overlay_settings
 from entrypoint.sizing.sizing import BoxMemory, Sizing, size, tensor_parallel
 
 VERSION = 1
@@ -31,15 +31,16 @@ def topology(settings: Settings) -> Topology:
     return TOPOLOGIES.get(str(settings["TP"])) or TOPOLOGIES.get(str(settings["TOPOLOGY"]), "switch")
 
 
-def group_plan(settings: Settings, sizing: Sizing) -> GroupPlan:
-    """The group plan as the boxes make it from the same settings: equal hash, equal plan."""
+def group_plan(settings: Settings, sizing: Sizing, of_overlays: Mapping[str, str]) -> GroupPlan:
+    """The group plan as the boxes make it from the same settings and overlays' variables: equal hash, equal plan."""
     values = {
         name: Value(setting.value, setting.source)
         for name, setting in settings.table.items()
         if setting.knob.scope == "group" and not setting.knob.secret and setting.value is not None
     }
     profile: Profile = "lab-cpu" if settings["ENGINE_PROFILE"] == "lab-cpu" else "gb10"
-    return GroupPlan(sizing.tp, topology(settings), profile, {**values, **sizing.values})
+    every = {**values, **overlay_settings(of_overlays), **sizing.values}
+    return GroupPlan(sizing.tp, topology(settings), profile, every)
 
 
 def document(
@@ -55,7 +56,8 @@ def document(
     names = tuple(str(overlay["name"]) for overlay in overlays)
     profile: Profile = "lab-cpu" if settings["ENGINE_PROFILE"] == "lab-cpu" else "gb10"
     sizing = size(boxes, settings, names, profile)
-    plan = group_plan(settings, sizing)
+    of_overlays = {name: str(text) for overlay in overlays for name, text in overlay["environment"].items()}
+    plan = group_plan(settings, sizing, of_overlays)
     pool = asdict(sizing.pool) if sizing.pool else None
     return {
         "version": VERSION,
@@ -69,7 +71,7 @@ def document(
         "rows": [row.as_dict() for row in (*rows, *sizing.rows)],
         "overlays": [dict(overlay) for overlay in overlays],
         "knobs": _knobs(settings, plan),
-        "commands": {role: _command(settings, plan, role, overlays) for role in ("head", "worker")},
+        "commands": {role: _command(settings, plan, role, of_overlays) for role in ("head", "worker")},
     }
 
 
@@ -95,7 +97,7 @@ def _knobs(settings: Settings, plan: GroupPlan) -> list[dict[str, Any]]:
     return listed
 
 
-def _command(settings: Settings, plan: GroupPlan, role: str, overlays: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _command(settings: Settings, plan: GroupPlan, role: str, of_overlays: Mapping[str, str]) -> dict[str, Any]:
     rank = 0 if role == "head" else 1
     box = BoxPlan(
         rank=rank,
@@ -113,7 +115,6 @@ def _command(settings: Settings, plan: GroupPlan, role: str, overlays: Sequence[
     secret = {"VLLM_API_KEY": "set"} if settings.text("API_KEY") or settings.text("API_KEY_FILE") else {}
     # As the container's environment holds them: knobs that somebody set, and what the overlays' compose files set.
     given = {name: settings.text(name) for name, knob in registry().items() if settings.is_set(name) and _passed(knob)}
-    of_overlays = {name: str(text) for overlay in overlays for name, text in overlay["environment"].items()}
     command = engine_command(plan, box, {**given, **of_overlays, **secret})
     # The kit's own files lie elsewhere in the image than in a clone.
     argv = [word.replace(str(KIT_ROOT), IN_THE_IMAGE) if plan.profile == "gb10" else word for word in command.argv]

@@ -9,6 +9,7 @@ from core.plan import BoxPlan, GroupPlan, Profile, Topology, Value
 from core.settings import Settings
 from entrypoint.boot import Boot
 from entrypoint.serve import box_nccl, box_paths
+from entrypoint.serve.environment import overlay_settings
 from entrypoint.sizing.sizing import BoxMemory, Sizing, size
 from entrypoint.stages.rails import box_rails, fabric_nccl
 from group.machine import Formation
@@ -21,7 +22,8 @@ TOPOLOGIES: Mapping[str, Topology] = {"switch": "switch", "ring": "ring", "trian
 
 def trial_plan(boot: Boot, settings: Settings) -> GroupPlan:
     """The group plan as far as settings alone make it."""
-    return GroupPlan(boot.tp, TOPOLOGIES[boot.topology], PROFILES[settings.text("ENGINE_PROFILE")], _values(settings))
+    values = {**_values(settings), **overlay_settings(boot.environ)}
+    return GroupPlan(boot.tp, TOPOLOGIES[boot.topology], PROFILES[settings.text("ENGINE_PROFILE")], values)
 
 
 def _values(settings: Settings) -> dict[str, Value]:

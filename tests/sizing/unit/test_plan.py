@@ -62,10 +62,16 @@ def test_the_schema_refuses_what_is_not_a_plan() -> None:
 @pytest.mark.parametrize("tp", ["2", "3", "4", "6", "RING3", "RING4"])
 def test_the_hash_is_the_one_the_boxes_compare(tp: str) -> None:
     settings = resolve(registry(), {"TP": tp, "GLM53_OVERLAYS": "recoverssm", "MAX_MODEL_LEN": "131072"})
-    here = document(settings, [], [OVERLAY])
-    boot = SimpleNamespace(tp=here["tp"], topology=here["topology"])
-    theirs, _ = sized_plan(cast(Any, boot), settings, [BoxMemory("box", round(121.6 * GIB), 100 * GIB)])
-    assert here["hash"] == theirs.hash()
+    set_by_compose = {"GLM53_OVERLAY_RECOVERSSM": "1", "GLM53_OVERLAY_RECOVERSSM_DEPTH": ""}
+    here = document(settings, [], [{**OVERLAY, "environment": set_by_compose}])
+
+    def theirs(environ: dict[str, str]) -> str:
+        boot = SimpleNamespace(tp=here["tp"], topology=here["topology"], environ={"PATH": "/bin", **environ})
+        made, _ = sized_plan(cast(Any, boot), settings, [BoxMemory("box", round(121.6 * GIB), 100 * GIB)])
+        return made.hash()
+
+    assert here["hash"] == theirs(set_by_compose)
+    assert here["hash"] != theirs({**set_by_compose, "GLM53_OVERLAY_RECOVERSSM_DEPTH": "3"}), "another box's own value"
 
 
 @pytest.mark.parametrize("tp", ["2", "3", "4", "6"])
