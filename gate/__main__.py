@@ -11,7 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from client.openai import Client, api_key
+from client.access import api_key
+from client.openai import Client
 from client.reply import ClientError
 from core.refusal import Refusal
 from gate import report, runner

@@ -10,7 +10,8 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from client.openai import Client, api_key
+from client.access import api_key
+from client.openai import Client
 from client.reply import ClientError
 from core.refusal import Refusal
 from smoketest.cases import CASES, Case, Wrong

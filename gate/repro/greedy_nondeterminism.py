@@ -8,59 +8,29 @@ race.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import random
 import sys
-from collections import Counter
+from collections.abc import Awaitable, Callable
 
-from client.openai import Client, api_key
-from client.reply import ClientError
-from core.refusal import Refusal
-from gate.right.determinism import first_difference
+from client.openai import Client
+from gate.repro.asking import SEED, main
 from gate.right.needle import line
 
 
-async def run(options: argparse.Namespace) -> int:
-    """Exit status: 0 only when there is one distinct answer."""
-    async with Client(options.url, options.model, key=api_key(), read_s=900) as client:
-        await client.served()
-        draw = random.Random(1234)
-        sample = "\n".join(line(number, draw) for number in range(100))
-        per_line = (await client.tokenize(sample))["count"] / 100
-        body = "\n".join(line(number, draw) for number in range(int(options.tokens / per_line)))
-        chat = [{"role": "user", "content": f"{body}\n\nDescribe what the log shows."}]
-        slots = asyncio.Semaphore(options.at_once)
+async def prepare(client: Client, tokens: int) -> Callable[[], Awaitable[str]]:
+    """One prompt of about `tokens` tokens: a log to describe."""
+    draw = random.Random(SEED)
+    sample = "\n".join(line(number, draw) for number in range(100))
+    per_line = (await client.tokenize(sample))["count"] / 100
+    body = "\n".join(line(number, draw) for number in range(max(1, int(tokens / per_line))))
+    chat = [{"role": "user", "content": f"{body}\n\nDescribe what the log shows."}]
 
-        async def one() -> str:
-            async with slots:
-                reply = await client.chat(chat, max_tokens=48, temperature=0, seed=1234)
-                return reply.reasoning + "|" + reply.text
+    async def once() -> str:
+        reply = await client.chat(chat, max_tokens=48, temperature=0, seed=SEED)
+        return reply.reasoning + "|" + reply.text
 
-        said = await asyncio.gather(*(one() for _ in range(options.runs)))
-    counts = Counter(said)
-    majority = counts.most_common(1)[0][0]
-    print(f"{len(counts)} different answers in {len(said)} runs, {options.at_once} at once")
-    for text, times in counts.most_common()[1:]:
-        place = first_difference(majority, text)
-        print(f"  {times} x from character {place}: {text[place : place + 40]!r} for {majority[place : place + 40]!r}")
-    return int(len(counts) > 1)
-
-
-def main() -> int:
-    """Parse and run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default="http://127.0.0.1:8002")
-    parser.add_argument("--model", default="")
-    parser.add_argument("--runs", type=int, default=16)
-    parser.add_argument("--at-once", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=42000)
-    try:
-        return asyncio.run(run(parser.parse_args()))
-    except (ClientError, Refusal) as error:
-        print(error, file=sys.stderr)
-        return 2
+    return once
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__ or "", runs=16, at_once=3, tokens=42000, prepare=prepare))

@@ -8,28 +8,23 @@ so the size is the point. Seeded: the transcript is the same on every machine.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
 import random
 import sys
-from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from client.openai import Client, api_key
-from client.reply import ClientError
-from core.refusal import Refusal
-from gate.right.determinism import first_difference
+from client.openai import Client
+from gate.repro.asking import SEED, main
 from gate.right.needle import line
 from gate.right.tools import TEXT, tool
 
-SEED = 1234
 TOOLS, CALLS = 47, 24
 
 
 def tools() -> list[dict[str, Any]]:
     """47 tools of a harbour office, the same every time."""
-    places = (
+    places = [
         "berth",
         "tide",
         "crane",
@@ -42,7 +37,7 @@ def tools() -> list[dict[str, Any]]:
         "cargo",
         "radio",
         "light",
-    )
+    ]
     verbs = ("read", "list", "set", "check")
     names = [f"{verb}_{place}" for place in places for verb in verbs][:TOOLS]
     return [tool(name, f"{name.replace('_', ' ')} of a quay", ("quay",), quay=TEXT, note=TEXT) for name in names]
@@ -82,51 +77,20 @@ async def sized(client: Client, tokens: int) -> list[dict[str, Any]]:
     return transcript(max(1, few + round((tokens - small) / per_line)))
 
 
-async def run(options: argparse.Namespace) -> int:
-    """Exit status: 1 when any run diverges from the majority."""
-    async with Client(options.url, options.model, key=api_key(), read_s=900) as client:
-        await client.served()
-        chat = await sized(client, options.tokens)
-        slots = asyncio.Semaphore(options.at_once)
+async def prepare(client: Client, tokens: int) -> Callable[[], Awaitable[str]]:
+    """The transcript, and a way to ask for its next call; what was said is told token by token."""
+    chat = await sized(client, tokens)
 
-        async def one(number: int) -> str:
-            async with slots:
-                reply = await client.chat(
-                    chat, tools=tools(), max_tokens=40, temperature=0, seed=SEED, logprobs=True,
-                    chat_template_kwargs={"enable_thinking": False},
-                )  # fmt: skip
-                print(f"run {number + 1}: {reply.usage.prompt if reply.usage else '?'} prompt tokens", file=sys.stderr)
-                return "".join(token for token, _ in reply.logprobs) or reply.text + json.dumps(
-                    [[call.name, call.arguments] for call in reply.tool_calls]
-                )
+    async def once() -> str:
+        reply = await client.chat(
+            chat, tools=tools(), max_tokens=40, temperature=0, seed=SEED, logprobs=True,
+            chat_template_kwargs={"enable_thinking": False},
+        )  # fmt: skip
+        calls = json.dumps([[call.name, call.arguments] for call in reply.tool_calls])
+        return "".join(token for token, _ in reply.logprobs) or reply.text + calls
 
-        said = await asyncio.gather(*(one(number) for number in range(options.runs)))
-    counts = Counter(said)
-    majority, most = counts.most_common(1)[0]
-    print(f"{len(said) - most} of {len(said)} runs diverge from the majority")
-    for text, times in counts.items():
-        if text != majority:
-            place = first_difference(majority, text)
-            print(
-                f"  {times} x from character {place}: {text[place : place + 40]!r} for {majority[place : place + 40]!r}"
-            )
-    return int(most != len(said))
-
-
-def main() -> int:
-    """Parse and run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default="http://127.0.0.1:8002")
-    parser.add_argument("--model", default="")
-    parser.add_argument("--runs", type=int, default=40)
-    parser.add_argument("--at-once", type=int, default=1)
-    parser.add_argument("--tokens", type=int, default=42272)
-    try:
-        return asyncio.run(run(parser.parse_args()))
-    except (ClientError, Refusal) as error:
-        print(error, file=sys.stderr)
-        return 2
+    return once
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__ or "", runs=40, at_once=1, tokens=42272, prepare=prepare))

@@ -171,6 +171,10 @@ def enough(data: dict[str, Any]) -> int:
     return min(6000, int(data.get("max_tokens") or 6000))
 
 
+# Questions whose greedy answer `order` changes from time to time.
+UNSTEADY = ("Describe what the log shows", "read the tide of quay-25")
+
+
 def answer(data: dict[str, Any], defect: str, order: random.Random | None, prompt: str) -> Answer:
     """The answer to a request. `order` makes greedy answers differ from time to time."""
     if "messages" not in data:
@@ -188,7 +192,7 @@ def answer(data: dict[str, Any], defect: str, order: random.Random | None, promp
         said.reasoning = ""
     if defect == "think_tag" and not thinking(data):
         said.text, said.reasoning = f"<think>{said.reasoning}</think>{said.text}", ""
-    if order is not None and "Describe what the log shows" in prompt and order.random() < 0.4:
+    if order is not None and any(words in prompt for words in UNSTEADY) and order.random() < 0.4:
         said.text = said.text.replace(" the ", " that ", 1)
         said.reasoning = said.reasoning.replace(" the ", " that ", 1)
     return said

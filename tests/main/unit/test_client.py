@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from client.access import api_key, root_of
 from client.metrics import drafting, parse
-from client.openai import Client, api_key, retry_after, root_of
+from client.openai import Client
 from client.reply import ClientError, Reply
 from client.sse import Events
+from client.transport import retry_after
 from core.refusal import Refusal
 from tests.gate.simulated import Behaviour, Simulated
 

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +13,9 @@ import pytest
 
 from smoketest import picture
 from smoketest.cases import CASES
+from tests.gate.harness import simulator as server
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@contextmanager
-def server(**how: Any) -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.gate.simulated", json.dumps(how)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 def smoketest(*arguments: str, **environment: str) -> tuple[int, str, str]:
