@@ -44,8 +44,11 @@ def test_status_json_reports_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     record = read(tmp_path / "image.json")
     monkeypatch.setattr(identity, "read", lambda file: record)
     boot = Boot({IMAGE_ID: "sha256:ab"})
-    status = Board(STAGES, boot).status()
+    boot.board = Board(STAGES, boot)
+    status = boot.board.status()
     assert (status["image"]["id"], status["image"]["patched_tree"]) == ("sha256:ab", RECORD["patched_tree"])
     assert status["service"]["version"] == kit_version()
     monkeypatch.setattr(identity, "read", lambda file: {})
-    assert Board(STAGES, Boot({})).status()["image"] is None
+    boot = Boot({})
+    boot.board = Board(STAGES, boot)
+    assert boot.board.status()["image"] is None
