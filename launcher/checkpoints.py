@@ -6,7 +6,6 @@ links. Then the model's whole cache folder is mounted and the engine is told the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,10 +118,9 @@ def _whole(files: Path, folder: Path, checkpoint: Checkpoint) -> None:
         raise _missing(folder, checkpoint, f"no config.json in {files}")
     index = files / "model.safetensors.index.json"
     if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise _missing(folder, checkpoint, f"{index.name} that is no weight index") from None
+        names = facts.index_files(index.read_bytes())
+        if not names:
+            raise _missing(folder, checkpoint, f"{index.name} that is no weight index")
     else:
         names = sorted(path.name for path in files.glob("*.safetensors"))
     lost = [name for name in names if not (files / name).is_file() or (files / name).stat().st_size == 0]

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from core.row import Row
 from core.settings import Settings, Source, resolve
 from entrypoint.sizing import BoxMemory, packs, size
 from entrypoint.sizing.document import VERSION, differences, document
-from entrypoint.sizing.padding import unpadded, without_overlay
 from entrypoint.sizing.text import difference_text, plan_text
 from experimental.overlays import Overlay, read_all, select, switched_off
+from launcher.checkpoints import DRAFTER, MODEL, Checkpoint, locate, unfit
 from launcher.dotenv import Entry
 from launcher.paths import ROOT
 from launcher.remarks import remarks
@@ -68,7 +68,7 @@ def _plan(options: argparse.Namespace) -> dict[str, Any]:
     on = () if options.stock else select(every, without=without, wanted=_names(options.wanted))
     settings = _settings(typed, lines, on)
     boxes = [_box(Path(name)) for name in options.box]
-    rows = (*odd, *_repeated(settings, typed, lines, on, boxes), *_checkpoint(settings, options.model))
+    rows = (*odd, *_repeated(settings, typed, lines, on, boxes), *_checkpoints(settings, options.model))
     return document(settings, boxes, [_overlay(overlay, environ) for overlay in on], rows)
 
 
@@ -170,17 +170,31 @@ def _overlay(overlay: Overlay, environ: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _checkpoint(settings: Settings, named: str | None) -> tuple[Row, ...]:
-    """Rows about the real files, where they lie on this box."""
-    folder = Path(named or str(settings["MODEL_HOST_DIR"]))
+def _checkpoints(settings: Settings, named: str | None) -> tuple[Row, ...]:
+    """Rows about the real files, where they lie on this box: as `up` judges them, and beside model.toml."""
+    if named and not Path(named).is_dir():
+        raise Refusal("--model", named, "a checkpoint's directory", f"ls -l {named}")
+    drafting = settings["SPEC_METHOD"] == "dflash" and not settings.flag("MTP")
+    rows = list(_rows_of(Path(named or str(settings["MODEL_HOST_DIR"])), MODEL, settings))
+    rows += _rows_of(Path(str(settings["DFLASH_HOST_DIR"])), DRAFTER, settings) if drafting else ()
+    return tuple(rows)
+
+
+def _rows_of(folder: Path, checkpoint: Checkpoint, settings: Settings) -> Iterator[Row]:
     if not folder.is_dir():
-        if named:
-            raise Refusal("--model", named, "a checkpoint's directory", f"ls -l {named}")
-        return ()
-    config, mounted = facts.read_json(folder / "config.json") or {}, settings.text("GLM53_OVERLAYS").split(",")
-    refusals = (unpadded(config, str(settings["TP"]), folder), without_overlay(config, mounted, folder))
-    padded = [Row(told.setting, "FAIL", told.seen, told.expected, told.cure) for told in refusals if told]
-    return (*padded, *facts.compare(facts.load(), folder), *packs.rows(facts.load(), folder))
+        return  # a plan may be made anywhere
+    try:
+        mounted = locate(folder, checkpoint)
+    except Refusal as told:
+        yield Row(told.setting, "FAIL", told.seen, told.expected, told.cure)
+        return
+    overlays = settings.text("GLM53_OVERLAYS").split(",")
+    for refusal in unfit(mounted, checkpoint, str(settings["TP"]), overlays):
+        yield Row(refusal.setting, "FAIL", refusal.seen, refusal.expected, refusal.cure)
+    if checkpoint is MODEL:
+        files = mounted.host / mounted.inside
+        yield from facts.compare(facts.load(), files)
+        yield from packs.rows(facts.load(), files)
 
 
 def _diff(mine: Path, theirs: Path) -> int:

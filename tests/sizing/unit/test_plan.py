@@ -181,3 +181,28 @@ def test_what_is_odd_in_dotenv_is_a_row() -> None:
     assert repeated[1].startswith("MAX_NUM_SEQS is what the kit derives")
     with pytest.raises(Refusals, match="Set GROUP_NAME"):
         verb._judged({}, entries("MENTAT_GROUP=x\n", {}), ())
+
+
+def checkpoint(folder: Path, config: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+def test_what_lies_on_this_box_is_judged_as_up_judges_it(tmp_path: Path) -> None:
+    """A Hugging Face cache too; the drafter too, unless nothing drafts; a missing folder is nobody's fault."""
+    cache = tmp_path / "models--LibertAIDAI--GLM"
+    big = checkpoint(cache / "snapshots" / "abc", {"text_config": {"num_attention_heads": 64}})
+    small = checkpoint(tmp_path / "drafter", {"num_attention_heads": 32, "num_key_value_heads": 8})
+    environ = {"TP": "3", "MODEL_HOST_DIR": str(cache), "DFLASH_HOST_DIR": str(small), "GLM53_OVERLAYS": "tp_pad"}
+    rows = verb._checkpoints(resolve(registry(), environ), None)
+    failed = {row.name: row for row in rows if row.level == "FAIL"}
+    assert set(failed) == {"checkpoint", "drafter"}
+    assert f"./glm53 pad {big} {cache}-tp3 --tp 3" in failed["checkpoint"].cure
+    assert any(row.name == "checkpoint pack" and "corrupted" in row.seen for row in rows)
+    rows = verb._checkpoints(resolve(registry(), {**environ, "SPEC_METHOD": "mtp"}), None)
+    assert [row.name for row in rows if row.level == "FAIL"] == ["checkpoint"]
+    (small / "model.safetensors").write_bytes(b"")
+    rows = verb._checkpoints(resolve(registry(), {**environ, "MODEL_HOST_DIR": str(tmp_path / "nowhere")}), None)
+    assert [(row.name, row.level) for row in rows] == [("DFLASH_HOST_DIR", "FAIL")]
