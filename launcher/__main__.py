@@ -6,11 +6,9 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 
 from core.refusal import Refusal, Refusals
+from launcher.ending import Told, cleanly_ended
 from launcher.verbs.table import find, help_text
 
 # What a disk or a permission does to any verb, and what to do about it.
@@ -21,15 +19,6 @@ CURES = {
     errno.EACCES: "ls -ld it: it belongs to another user. GLM53_CACHE=... moves the cache.",
     errno.EPERM: "ls -ld it: it belongs to another user. GLM53_CACHE=... moves the cache.",
 }
-ENDS = (signal.SIGTERM, signal.SIGHUP)
-
-
-class Told(KeyboardInterrupt):
-    """TERM, or the terminal has gone: to be cleaned up after like Ctrl-C."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
 
 
 def main(arguments: list[str]) -> int:
@@ -39,7 +28,7 @@ def main(arguments: list[str]) -> int:
             print(help_text())
             return 0
         verb, rest = find(arguments)
-        with _cleanly_ended():
+        with cleanly_ended():
             return verb(rest)
     except Refusals as refusals:
         for refusal in refusals.refusals:
@@ -62,24 +51,6 @@ def main(arguments: list[str]) -> int:
         full = Refusal(place, error.strerror or "no access", "a place to write", CURES[error.errno])
         print(f"glm53: {full}", file=sys.stderr)
         return 2
-
-
-@contextmanager
-def _cleanly_ended() -> Iterator[None]:
-    """TERM and a lost terminal raise Told where the verb stands; one that is ignored (nohup) stays so."""
-
-    def tell(number: int, _frame: FrameType | None) -> None:
-        raise Told(number)
-
-    before = {number: signal.getsignal(number) for number in ENDS}
-    for number, handler in before.items():
-        if handler is signal.SIG_DFL:
-            signal.signal(number, tell)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 
+from launcher.ending import Told
 from launcher.environments import locked, python_of
 from launcher.paths import ROOT
 
@@ -17,5 +19,7 @@ def run(arguments: list[str]) -> int:
     while True:
         try:
             return process.wait()
+        except Told:
+            process.send_signal(signal.SIGINT)  # sent to us alone: the gate writes its report and ends
         except KeyboardInterrupt:
-            continue  # Ctrl-C reached the gate too: it writes its report and ends
+            continue  # Ctrl-C reached the gate too

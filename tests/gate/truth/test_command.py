@@ -185,3 +185,17 @@ def test_two_runs_of_one_server_do_not_differ_and_a_cold_one_is_refused(tmp_path
     cold = gate("speed", "compare", str(tmp_path / "a"), str(tmp_path / "c"))
     assert cold.returncode == 2
     assert "first boot" in cold.stderr
+
+
+def test_term_to_the_launcher_ends_the_gate_too(tmp_path: Path) -> None:
+    """`kill`, a closed terminal: sent to ./glm53 alone, not to what it started."""
+    with simulator(**{**USUAL, "gap_s": 0.2}) as base:
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "glm53"), "gate", "count", "--url", base, "--out", str(tmp_path)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert "gate: 1 checks" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 130
+    assert report(tmp_path)["interrupted"]
