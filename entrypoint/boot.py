@@ -102,6 +102,7 @@ class Boot:
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     answers: int = 0
+    verbs: tuple[str, ...] = ()
     warm: asyncio.subprocess.Process | None = None
     board: Board = field(init=False)
     history: History = field(default_factory=History)

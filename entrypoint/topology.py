@@ -17,6 +17,10 @@ from entrypoint.roce import Rail
 
 # Boxes of a cabled layout; TP=RING4 and TP=RING3 are accepted spellings of these.
 LOOPS: Mapping[int, Topology] = {4: "ring", 3: "triangle"}
+# A ring's graph: as many channels as NCCL_MAX_NCHANNELS, and what each carries, GB/s: eight times 3 are 192 Gb/s, what
+# a healthy port carries (reported). The speed picks no route; NCCL estimates with it.
+RING_CHANNELS = 8
+RING_SPEED = 3
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def layout(
     if not cables and wanted == "auto":
         return Layout("switch", (first, *(lan for lan in members if lan != first)))
     kind = LOOPS.get(len(members))
-    wrong = _wrong(members, cables, by_network, wanted, kind)
+    wrong = _wrong(members, cables, by_network, wanted, kind, only_link_local(rails))
     if wrong or kind is None:
         return wrong
     order = _around(first, members, cables)
@@ -81,6 +85,17 @@ def networks(rails: Mapping[str, Sequence[Rail]]) -> dict[str, tuple[tuple[str, 
             if not IPv4Network(rail.network).is_link_local or len(rails) == 2:
                 found.setdefault(rail.network, []).append((lan, rail.netdev))
     return {network: tuple(ends) for network, ends in sorted(found.items())}
+
+
+def only_link_local(rails: Mapping[str, Sequence[Rail]]) -> tuple[str, ...]:
+    """Members of three or more whose rails all have automatic addresses: which cable is which cannot be told."""
+    if len(rails) < 3:
+        return ()
+    return tuple(
+        lan
+        for lan in sorted(rails, key=IPv4Address)
+        if rails[lan] and all(IPv4Network(rail.network).is_link_local for rail in rails[lan])
+    )
 
 
 def cables_of(by_network: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Cable, ...]:
@@ -127,6 +142,29 @@ def nccl_block(layout: Layout, rails: Mapping[str, Sequence[Rail]], lan: str, gr
     return block
 
 
+def ring_graph(before: Sequence[str], after: Sequence[str], order: Sequence[str]) -> str:
+    """NCCL_GRAPH_FILE of one box on a ring: channel c receives over the c-th device to the previous box and sends over
+    the c-th to the next, so that no channel looks for a box that is not at the other end of its cable.
+
+    `order`: all RDMA devices as libibverbs lists them. NCCL counts those of NCCL_IB_HCA in that order. "" where a
+    device is not in it, or a neighbour has none. Only the ring's graph is given: NCCL_ALGO=Ring asks for no other.
+    """
+    chosen = [name for name in order if name in {*before, *after}]
+    if not before or not after or not {*before, *after} <= set(chosen):
+        return ""
+    number = {name: format(at, "x") for at, name in enumerate(chosen)}
+    channels = [
+        f'    <channel><net dev="{number[before[at % len(before)]]}"/><gpu dev="0"/>'
+        f'<net dev="{number[after[at % len(after)]]}"/></channel>'
+        for at in range(RING_CHANNELS)
+    ]
+    graph = (
+        f'  <graph id="0" pattern="4" crossnic="1" nchannels="{RING_CHANNELS}" speedintra="{RING_SPEED}" '
+        f'speedinter="{RING_SPEED}" latencyinter="0" typeintra="LOC" typeinter="PHB" samechannels="0">'
+    )
+    return "\n".join(('<graphs version="1">', graph, *channels, "  </graph>", "</graphs>", ""))
+
+
 def _devices_to(layout: Layout, rails: Mapping[str, Sequence[Rail]], lan: str, other: str) -> tuple[str, ...]:
     mine = {cable.network for cable in layout.cables if cable.members == {lan, other}}
     found = [rail for rail in rails[lan] if rail.network in mine]
@@ -148,12 +186,20 @@ def _wrong(
     by_network: Mapping[str, Sequence[tuple[str, str]]],
     wanted: str,
     kind: Topology | None,
+    link_local: Sequence[str],
 ) -> tuple[Refusal, ...]:
     """What keeps the cables from being one loop, each finding naming the ports."""
     if kind is None or (wanted != "auto" and wanted != kind):
         seen = f"{len(members)} boxes joined by {len(cables)} cable subnets"
         cure = "Join all boxes through one switch, or set TP and TOPOLOGY to a ring of 4 or a triangle of 3."
         return (Refusal("TOPOLOGY", seen, f"{wanted}: a ring has 4 boxes, a triangle 3", cure),)
+    if link_local:
+        seen = f"{', '.join(link_local)} have link-local addresses (169.254/16) on their cables"
+        cure = (
+            "All cables then are one subnet and nobody can tell them apart: give each cable a subnet of its own, one "
+            "for each PCIe root; ./glm53 doctor prints the netplan text."
+        )
+        return (Refusal("cabling", seen, "a subnet for every cable", cure),)
     found = []
     for network, ends in by_network.items():
         if len(ends) == 1:

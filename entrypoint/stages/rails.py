@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from core.log import log
 from core.refusal import Refusal
 from core.row import Row
 from core.settings import Settings
 from entrypoint.boot import Boot
 from entrypoint.roce import Rail, nccl_environment, not_up, rails
 from entrypoint.stages import meet
-from entrypoint.topology import Layout, layout, nccl_block
+from entrypoint.topology import Layout, layout, nccl_block, neighbour_devices, ring_graph
 from group.ask import boottime
 from preflight.checks import Wanted, peers
 from preflight.checks.scene import names_of
@@ -108,8 +109,22 @@ def fabric_nccl(boot: Boot, settings: Settings, ifname: str) -> Mapping[str, str
         found = layout(seen, plan.topology, boot.elected.head if boot.elected else None)
         if isinstance(found, Layout):
             chosen.pop("NCCL_IB_GID_INDEX", None)  # each cable is a subnet: the index may differ per device
-            chosen |= nccl_block(found, seen, boot.lan)
+            chosen |= nccl_block(found, seen, boot.lan, _graph_file(boot, settings, found, seen))
     return chosen
+
+
+def _graph_file(boot: Boot, settings: Settings, found: Layout, seen: Mapping[str, Sequence[Rail]]) -> str:
+    """Write this box's ring down for NCCL; the path, or "" without a ring or a libibverbs that lists the devices."""
+    text = ring_graph(*neighbour_devices(found, seen, boot.lan), boot.verbs) if found.topology == "ring" else ""
+    if not text:
+        return ""
+    path = Path(settings.text("STATE_DIR")) / "nccl-ring.xml"
+    try:
+        path.write_text(text)
+    except OSError as error:
+        log("fabric", f"{path}: {error.strerror}: NCCL finds its own way around the ring")
+        return ""
+    return str(path)
 
 
 def wanted(boot: Boot, settings: Settings) -> Wanted:

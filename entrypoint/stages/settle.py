@@ -38,13 +38,13 @@ async def preflight(boot: Boot) -> None:
     facts = boot.facts
     assert facts is not None
     await check.warm_up(boot, settings)  # of a later generation
+    seen = await asyncio.to_thread(survey, boot.root, ground.disks(settings), os.environ)
+    boot.verbs = seen.registered.names if seen.registered else ()
     if settings.text("PREFLIGHT") == "0":
         boot.rows = ()  # of an earlier round
         boot.board.step("off (PREFLIGHT=0)")
         return
-    scene = Scene(
-        await asyncio.to_thread(survey, boot.root, ground.disks(settings), os.environ), rails.wanted(boot, settings)
-    )
+    scene = Scene(seen, rails.wanted(boot, settings))
     found = warnings_first((*look(scene), *image_rows(boot, settings)))
     memory = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
     rows = [Row("memory", "info", memory)]

@@ -9,7 +9,7 @@ from itertools import combinations
 from core.refusal import Refusal
 from core.row import Row
 from entrypoint.roce import Rail
-from entrypoint.topology import networks
+from entrypoint.topology import LOOPS, networks, only_link_local
 from preflight.checks.scene import link_to
 from preflight.facts.types import Interface
 
@@ -29,7 +29,7 @@ def rails_of(interfaces: Sequence[Interface]) -> tuple[Rail, ...]:
 
 def compare(members: Mapping[str, Sequence[Rail]]) -> tuple[Row, ...]:
     """Rows over all members (lan -> rails): addresses first, then MTU and speed of the ends of every subnet."""
-    found = [*_twice(members), *_lengths(members), *_ends(members), *_alone(members)]
+    found = [*_twice(members), *_lengths(members), *_automatic(members), *_ends(members), *_alone(members)]
     return tuple(Row(row.name, row.level, row.seen, row.expected, row.cure, link_to(row.name)) for row in found)
 
 
@@ -67,6 +67,16 @@ def _ends(members: Mapping[str, Sequence[Rail]]) -> list[Row]:
             cure = "Use one kind of cable, and set no lower speed at that switch port."
             found.append(Row(ENDS, "WARN", seen, "one speed", cure))
     return found
+
+
+def _automatic(members: Mapping[str, Sequence[Rail]]) -> list[Row]:
+    """Both ports of every box cabled and link-local: a loop looks like a switch then, and half of it is unreachable."""
+    boxes = only_link_local(members)
+    if len(boxes) != len(members) or len(members) not in LOOPS or not all(len(members[lan]) > 2 for lan in boxes):
+        return []
+    seen = f"169.254/16 on two ports of each of {len(boxes)} boxes: a loop and a switch look alike"
+    cure = "Give every cable (on a switch: every port) a subnet of its own; ./glm53 doctor prints the netplan text."
+    return [Row(CABLES, "WARN", seen, "addresses that tell the cables apart", cure)]
 
 
 def _lengths(members: Mapping[str, Sequence[Rail]]) -> list[Row]:

@@ -43,6 +43,11 @@ class Registration:
     absent: str = ""
     hung: bool = False
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The devices in libibverbs' own order, which is NCCL's too."""
+        return tuple(one.device for one in self.tried)
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Registration:
         """The result as JSON holds it. Raises ValueError, KeyError or TypeError on anything else."""

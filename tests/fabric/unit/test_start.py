@@ -4,10 +4,14 @@ import asyncio
 import random
 from pathlib import Path
 
+import pytest
+
+from core.plan import GroupPlan
 from core.registry import registry
 from core.settings import Settings, resolve
 from entrypoint.boot import Boot
 from entrypoint.stages import check, rails
+from preflight.checks import peers
 from preflight.facts import gather
 from tests.fixtures.boxes_tree import BoxSpec, group, write
 
@@ -74,3 +78,21 @@ def test_what_a_box_tells_in_the_check(trees: Path) -> None:
     assert (found["image"], found["patched tree"]) == ("0123456789ab", "fedc")
     assert found["knob READY_S"] == "99"
     assert not [name for name in found if "LAN_ADDRESS" in name or "MAX_MODEL_LEN" in name]
+
+
+def test_a_box_of_a_ring_writes_its_graph_for_nccl(trees: Path, tmp_path: Path) -> None:
+    specs = group("ring", 4, random.Random(1), plain=True)
+    members = {one.lan.partition("/")[0]: gather(write(one, trees / one.hostname)).interfaces for one in specs}
+    mine = specs[0].lan.partition("/")[0]
+    boot = Boot({}, root=trees / specs[0].hostname, lan=mine, topology="ring")
+    boot.facts = gather(boot.root)
+    boot.group_plan = GroupPlan(4, "ring", "gb10", {})
+    given = settings(STATE_DIR=str(tmp_path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rails, "all_rails", lambda boot: {lan: peers.rails_of(held) for lan, held in members.items()})
+        assert "NCCL_GRAPH_FILE" not in rails.fabric_nccl(boot, given, "lo"), "nobody has listed the devices"
+        boot.verbs = tuple(port.device for port in specs[0].ports)
+        found = rails.fabric_nccl(boot, given, "lo")
+    assert found["NCCL_ALGO"] == "Ring"
+    assert (tmp_path / "nccl-ring.xml").read_text().count("<channel>") == 8
+    assert found["NCCL_GRAPH_FILE"] == str(tmp_path / "nccl-ring.xml")

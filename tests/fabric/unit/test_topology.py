@@ -2,11 +2,14 @@
 
 import itertools
 import random
+from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
 from entrypoint.roce import Rail, nccl_environment
-from entrypoint.topology import Layout, layout, nccl_block, neighbour_devices
+from entrypoint.topology import Layout, layout, nccl_block, neighbour_devices, ring_graph
+from preflight.checks import peers
 from tests.fixtures.boxes_tree import cables, twins
 
 
@@ -103,3 +106,46 @@ def test_one_gid_index_is_given_only_when_all_rails_agree() -> None:
     assert all(
         nccl_environment([], name) == ({"NCCL_SOCKET_IFNAME": f"={name}"} if name else {}) for name in ("", "lo")
     )
+
+
+def test_every_channel_of_a_ring_receives_from_the_previous_box_and_sends_to_the_next() -> None:
+    seen, found = rails("ring", 4), loop("ring", 4)
+    for lan in found.order:
+        before, after = neighbour_devices(found, seen, lan)
+        order = ["mlx5_bond_0", *sorted({*before, *after}, reverse=True)]
+        graph = ElementTree.fromstring(ring_graph(before, after, order)).find("graph")
+        assert graph is not None
+        chosen = [name for name in order if name in {*before, *after}]
+        channels = [
+            [(part.tag, int(part.attrib["dev"], 16)) for part in channel] for channel in graph.findall("channel")
+        ]
+        assert len(channels) == int(graph.attrib["nchannels"]) == 8
+        for number, ((net, receive), gpu, (other, send)) in enumerate(channels):
+            assert (net, gpu, other) == ("net", ("gpu", 0), "net")
+            assert chosen[receive] == before[number % 2]
+            assert chosen[send] == after[number % 2]
+
+
+def test_a_ring_without_a_known_order_of_devices_gets_no_graph() -> None:
+    before, after = neighbour_devices(loop("ring", 4), rails("ring", 4), "10.0.0.1")
+    assert ring_graph(before, after, ()) == ""
+    assert ring_graph(before, after, after) == ""
+    assert ring_graph((), (), ("a",)) == ""
+    block = nccl_block(loop("ring", 4), rails("ring", 4), "10.0.0.1")
+    assert "NCCL_GRAPH_FILE" not in block
+
+
+@pytest.mark.parametrize(("kind", "count"), [("ring", 4), ("triangle", 3)])
+def test_link_local_addresses_on_a_loop_are_named(kind: str, count: int) -> None:
+    seen = {
+        lan: [replace(rail, network="169.254.0.0/16", address=f"169.254.{at}.{box}") for at, rail in enumerate(mine)]
+        for box, (lan, mine) in enumerate(rails(kind, count).items())
+    }
+    found = layout(seen, kind)
+    assert isinstance(found, tuple)
+    assert "169.254/16" in found[0].seen
+    assert "subnet of its own" in found[0].cure
+    assert isinstance(layout(seen), Layout), "by itself it could be a switch"
+    assert [row.name for row in peers.compare(seen)] == ["cabling"]
+    one_port = {lan: mine[:2] for lan, mine in seen.items()}
+    assert peers.compare(one_port) == (), "one port a box is a switch for sure"
