@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from entrypoint.sizing.budget import Budget
     from entrypoint.sizing.geometry import Pool
     from entrypoint.supervise import Engine
+    from entrypoint.topology import Layout
     from preflight.facts import BoxFacts
 
 
@@ -102,6 +103,7 @@ class Boot:
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     answers: int = 0
+    layout: Layout | None = None
     verbs: tuple[str, ...] = ()
     warm: asyncio.subprocess.Process | None = None
     board: Board = field(init=False)

@@ -22,8 +22,9 @@ TOPOLOGIES: Mapping[str, Topology] = {"switch": "switch", "ring": "ring", "trian
 
 def trial_plan(boot: Boot, settings: Settings) -> GroupPlan:
     """The group plan as far as settings alone make it."""
+    topology = boot.layout.topology if boot.layout is not None else TOPOLOGIES[boot.topology]
     values = {**_values(settings), **overlay_settings(boot.environ)}
-    return GroupPlan(boot.tp, TOPOLOGIES[boot.topology], PROFILES[settings.text("ENGINE_PROFILE")], values)
+    return GroupPlan(boot.tp, topology, PROFILES[settings.text("ENGINE_PROFILE")], values)
 
 
 def _values(settings: Settings) -> dict[str, Value]:

@@ -74,24 +74,25 @@ def _without_gid(root: Path, facts: BoxFacts, settings: Settings) -> tuple[str, 
     return tuple(f"{rail.device} ({rail.address})" for rail in seen if rail.gid_index is None)
 
 
-def all_rails(boot: Boot) -> dict[str, tuple[Rail, ...]]:
+def all_rails(boot: Boot, settings: Settings) -> dict[str, tuple[Rail, ...]]:
     """lan -> rails of every box, as far as published interfaces tell."""
     assert boot.facts is not None
+    wanted = subnets(settings)
     mine = {boot.lan: boot.facts.interfaces}
     theirs = {lan: view.about.interfaces for lan, view in meet.fit(boot).items()}
-    return {lan: peers.rails_of(interfaces) for lan, interfaces in {**mine, **theirs}.items()}
+    return {lan: peers.rails_of(interfaces, wanted) for lan, interfaces in {**mine, **theirs}.items()}
 
 
-def cabling(boot: Boot, settings: Settings, head: str) -> tuple[Layout | None, tuple[Row, ...], tuple[Refusal, ...]]:
+def cabling(boot: Boot, settings: Settings) -> tuple[Layout | None, tuple[Row, ...], tuple[Refusal, ...]]:
     """(layout, rows, refusals). Wrong cabling refuses where a loop was asked for; found by itself it is a row, and the
     engine's own traffic goes over the LAN.
     """
-    seen = all_rails(boot)
+    seen = all_rails(boot, settings)
     rows = peers.compare(seen)
     wanted = settings.text("TOPOLOGY") if boot.topology == "switch" else boot.topology
     if not any(seen.values()) and wanted in ("auto", "switch"):
         return None, (), ()
-    found = layout(seen, wanted, head)
+    found = layout(seen, wanted, boot.elected.head if boot.elected else None)
     if isinstance(found, Layout):
         return found, rows, ()
     return None, (*peers.cabling(found), *rows), found if wanted != "auto" else ()
@@ -105,9 +106,8 @@ def fabric_nccl(boot: Boot, settings: Settings, ifname: str) -> Mapping[str, str
     chosen = dict(nccl_environment(mine, ifname))
     plan = boot.group_plan
     if plan is not None and plan.topology != "switch":
-        seen = {**all_rails(boot), boot.lan: mine}
-        found = layout(seen, plan.topology, boot.elected.head if boot.elected else None)
-        if isinstance(found, Layout):
+        seen, found = {**all_rails(boot, settings), boot.lan: mine}, boot.layout
+        if found is not None:
             chosen.pop("NCCL_IB_GID_INDEX", None)  # each cable is a subnet: the index may differ per device
             chosen |= nccl_block(found, seen, boot.lan, _graph_file(boot, settings, found, seen))
     return chosen
@@ -133,7 +133,7 @@ def wanted(boot: Boot, settings: Settings) -> Wanted:
         boxes=boot.tp,
         kv_bytes=int(settings["KV_CACHE_MEMORY"] or 0),
         weight_bytes=weight_bytes(),
-        loop=boot.topology in ("ring", "triangle"),
+        loop=boot.layout is not None and boot.layout.neighbours is not None,
         subnets=subnets(settings),
         devices=hca(settings),
         gid_index=settings.text("NCCL_IB_GID_INDEX"),
@@ -153,8 +153,8 @@ def weight_bytes() -> int:
     return model.disk(model.load())
 
 
-def in_rank_order(boot: Boot, found: Layout) -> None:
+def in_rank_order(boot: Boot) -> None:
     """On a loop the ranks follow the cables; the head stays rank 0."""
     assert boot.elected is not None
-    if found.neighbours is not None:
-        boot.elected = replace(boot.elected, order=found.order)
+    if boot.layout is not None and boot.layout.neighbours is not None:
+        boot.elected = replace(boot.elected, order=boot.layout.order)

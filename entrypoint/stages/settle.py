@@ -38,6 +38,10 @@ async def preflight(boot: Boot) -> None:
     facts = boot.facts
     assert facts is not None
     await check.warm_up(boot, settings)  # of a later generation
+    boot.layout, together, wrong = rails.cabling(boot, settings)
+    rails.in_rank_order(boot)
+    if wrong:
+        await _hold(boot, wrong)
     seen = await asyncio.to_thread(survey, boot.root, ground.disks(settings), os.environ)
     boot.verbs = seen.registered.names if seen.registered else ()
     if settings.text("PREFLIGHT") == "0":
@@ -45,7 +49,7 @@ async def preflight(boot: Boot) -> None:
         boot.board.step("off (PREFLIGHT=0)")
         return
     scene = Scene(seen, rails.wanted(boot, settings))
-    found = warnings_first((*look(scene), *image_rows(boot, settings)))
+    found = warnings_first((*together, *look(scene), *image_rows(boot, settings)))
     memory = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
     rows = [Row("memory", "info", memory)]
     rows += [Row(f"disk {path}", "info", f"{show_size(free)} free") for path, (_, free) in facts.disks.items()]

@@ -17,13 +17,17 @@ ENDS, TWICE, CABLES, ALONE = "both ends", "address used twice", "cabling", "rail
 NAMES = (ENDS, TWICE, CABLES, ALONE)
 
 
-def rails_of(interfaces: Sequence[Interface]) -> tuple[Rail, ...]:
-    """The rails as far as a member's published interfaces tell: enough for cabling, MTU, speed and addresses."""
+def rails_of(interfaces: Sequence[Interface], subnets: Sequence[str] = ()) -> tuple[Rail, ...]:
+    """The rails as far as a member's published interfaces tell: enough for cabling, MTU, speed and addresses.
+
+    `subnets` (FABRIC_SUBNETS or CLUSTER_SUBNET) leave others out.
+    """
+    wanted = [IPv4Network(text, strict=False) for text in subnets]
     return tuple(
         Rail("", one.name, str(held.ip), str(held.network), None, one.speed / 1000, one.mtu, "")
         for one in interfaces
         if one.connectx and one.carrier
-        for held in one.networks()[:1]
+        for held in [held for held in one.networks() if not wanted or any(held.ip in network for network in wanted)][:1]
     )
 
 
@@ -102,10 +106,11 @@ def _alone(members: Mapping[str, Sequence[Rail]]) -> list[Row]:
     if len(members) < 2:
         return []
     found = []
-    for network, ends in networks(members).items():
-        here = {lan for lan, _ in ends}
+    held = {network: {lan for lan, _ in ends} for network, ends in networks(members).items()}
+    switch = any(here == set(members) for here in held.values())
+    for network, here in held.items():
         away = sorted(set(members) - here, key=IPv4Address)
-        if (len(here) > 2 and len(away) == 1) or (len(here) == 1 and len(members) == 2):
+        if len(away) == 1 and (len(here) > 2 or len(members) == 2 or (switch and len(here) == 2)):
             lan = away[0]
             seen = f"{lan} has no address in {network}; {', '.join(sorted(here, key=IPv4Address))} have"
             cure = f"Give the matching ConnectX netdev of {lan} an address in {network}; see ./glm53 doctor there."

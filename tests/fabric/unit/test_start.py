@@ -2,15 +2,16 @@
 
 import asyncio
 import random
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
-from core.plan import GroupPlan
 from core.registry import registry
 from core.settings import Settings, resolve
 from entrypoint.boot import Boot
-from entrypoint.stages import check, rails
+from entrypoint.election import Elected
+from entrypoint.stages import check, compose, rails
 from preflight.checks import peers
 from preflight.facts import gather
 from tests.fixtures.boxes_tree import BoxSpec, group, write
@@ -80,19 +81,57 @@ def test_what_a_box_tells_in_the_check(trees: Path) -> None:
     assert not [name for name in found if "LAN_ADDRESS" in name or "MAX_MODEL_LEN" in name]
 
 
-def test_a_box_of_a_ring_writes_its_graph_for_nccl(trees: Path, tmp_path: Path) -> None:
-    specs = group("ring", 4, random.Random(1), plain=True)
+def _member(specs: list[BoxSpec], trees: Path, at: int, monkeypatch: pytest.MonkeyPatch, **knobs: str) -> Boot:
+    """Box `at` of a group as its boot stands after the election."""
     members = {one.lan.partition("/")[0]: gather(write(one, trees / one.hostname)).interfaces for one in specs}
-    mine = specs[0].lan.partition("/")[0]
-    boot = Boot({}, root=trees / specs[0].hostname, lan=mine, topology="ring")
-    boot.facts = gather(boot.root)
-    boot.group_plan = GroupPlan(4, "ring", "gb10", {})
+    mine = specs[at].lan.partition("/")[0]
+    boot = Boot({}, root=trees / specs[at].hostname, lan=mine, tp=len(specs))
+    boot.settings, boot.facts = settings(**knobs), gather(trees / specs[at].hostname)
+    boot.elected = Elected(tuple(sorted(members, key=IPv4Address)), "", "")
+    monkeypatch.setattr(
+        rails, "all_rails", lambda boot, given: {lan: peers.rails_of(held) for lan, held in members.items()}
+    )
+    boot.layout, _, _ = rails.cabling(boot, boot.settings)
+    rails.in_rank_order(boot)
+    boot.group_plan = compose.trial_plan(boot, boot.settings)
+    return boot
+
+
+def test_a_ring_is_found_by_itself_and_every_box_comes_to_the_same_plan(
+    trees: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = group("ring", 4, random.Random(1), plain=True)
+    boots = [_member(specs, trees, at, monkeypatch, TP="4") for at in range(4)]
+    plans = [boot.group_plan for boot in boots]
+    assert {plan.topology for plan in plans if plan} == {"ring"}
+    assert {boot.elected.order for boot in boots if boot.elected} == {
+        ("192.168.0.10", "192.168.0.11", "192.168.0.12", "192.168.0.13")
+    }
+    asked = rails.wanted(boots[0], settings())
+    assert asked.loop
+
+
+def test_a_box_of_a_ring_writes_its_graph_for_nccl(
+    trees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = group("ring", 4, random.Random(1), plain=True)
     given = settings(STATE_DIR=str(tmp_path))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rails, "all_rails", lambda boot: {lan: peers.rails_of(held) for lan, held in members.items()})
-        assert "NCCL_GRAPH_FILE" not in rails.fabric_nccl(boot, given, "lo"), "nobody has listed the devices"
-        boot.verbs = tuple(port.device for port in specs[0].ports)
-        found = rails.fabric_nccl(boot, given, "lo")
+    boot = _member(specs, trees, 0, monkeypatch)
+    assert "NCCL_GRAPH_FILE" not in rails.fabric_nccl(boot, given, "lo"), "nobody has listed the devices"
+    boot.verbs = tuple(port.device for port in specs[0].ports)
+    found = rails.fabric_nccl(boot, given, "lo")
     assert found["NCCL_ALGO"] == "Ring"
     assert (tmp_path / "nccl-ring.xml").read_text().count("<channel>") == 8
     assert found["NCCL_GRAPH_FILE"] == str(tmp_path / "nccl-ring.xml")
+
+
+def test_wrong_cabling_is_a_row_by_itself_and_a_refusal_where_a_ring_was_asked_for(
+    trees: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = group("ring", 4, random.Random(1), plain=True)
+    specs[2].ports = specs[2].ports[:2]
+    boot = _member(specs, trees, 0, monkeypatch)
+    layout, rows, wrong = rails.cabling(boot, settings())
+    assert (layout, wrong) == (None, ())
+    assert any(row.name == "cabling" and "192.168.0.12" in row.seen for row in rows)
+    assert rails.cabling(boot, settings(TOPOLOGY="ring"))[2]
