@@ -100,30 +100,33 @@ def latched(gbps: float, variants: Mapping[str, float]) -> bool:
 
 
 def slow_box(edges: Mapping[str, float], world: int) -> int | None:
-    """The rank whose every pair is slow while a pair without it is at least twice as fast; None when no one is."""
+    """The rank whose every pair is slow while those without it are at least twice as fast; None when no one is.
+
+    A pair is as fast as its slower direction: who sends slowly is slow towards everybody.
+    """
+    pairs: dict[frozenset[str], float] = {}
+    for edge, value in edges.items():
+        ends = frozenset(edge.split(">"))
+        pairs[ends] = min(value, pairs.get(ends, value))
+    found: dict[int, float] = {}
     for rank in range(world):
-        with_it = [value for edge, value in edges.items() if str(rank) in edge.split(">")]
-        without = [value for edge, value in edges.items() if str(rank) not in edge.split(">")]
-        slow = [
-            min(edges[edge] for edge in edges if {str(rank), other} == set(edge.split(">")))
-            for other in _near(edges, rank)
-        ]
-        if with_it and without and slow and max(slow) * 2 < median(without):
-            return rank
-    return None
+        with_it = [value for ends, value in pairs.items() if str(rank) in ends]
+        without = [value for ends, value in pairs.items() if str(rank) not in ends]
+        if with_it and without and max(with_it) * 2 < median(without):
+            found[rank] = median(without) / max(max(with_it), 1e-9)
+    return max(found, key=lambda rank: found[rank], default=None)
 
 
-def _near(edges: Mapping[str, float], rank: int) -> list[str]:
-    ends = [set(edge.split(">")) for edge in edges]
-    return sorted({other for pair in ends if str(rank) in pair for other in pair - {str(rank)}})
+def _speed(gbps: float) -> str:
+    return f"{gbps:.1f}" if gbps >= 1 else f"{gbps:.2g}"
 
 
 def _bandwidth(outcome: Outcome, names: Sequence[str], expected: float, variants: Mapping[str, float]) -> Row:
-    seen = f"all-reduce {outcome.gbps:.1f} Gb/s bus bandwidth"
+    seen = f"all-reduce {_speed(outcome.gbps)} Gb/s bus bandwidth"
     if not low(outcome.gbps, expected):
         return Row(BANDWIDTH, "ok" if expected else "info", seen, f"{expected:.0f} Gb/s" if expected else "")
-    apart = [f"{name} {value:.1f}" for name, value in variants.items()]
-    apart += [f"{_edge(edge, names)} {value:.1f}" for edge, value in outcome.edges.items()]
+    apart = [f"{name} {_speed(value)}" for name, value in variants.items()]
+    apart += [f"{_edge(edge, names)} {_speed(value)}" for edge, value in outcome.edges.items()]
     seen += f" ({'; '.join(apart)})" if apart else ""
     slow = slow_box(outcome.edges, len(names))
     if slow is not None:
