@@ -66,7 +66,9 @@ def test_the_hash_is_the_one_the_boxes_compare(tp: str) -> None:
     here = document(settings, [], [{**OVERLAY, "environment": set_by_compose}])
 
     def theirs(environ: dict[str, str]) -> str:
-        boot = SimpleNamespace(tp=here["tp"], topology=here["topology"], environ={"PATH": "/bin", **environ})
+        boot = SimpleNamespace(
+            tp=here["tp"], topology=here["topology"], layout=None, environ={"PATH": "/bin", **environ}
+        )
         made, _ = sized_plan(cast(Any, boot), settings, [BoxMemory("box", round(121.6 * GIB), 100 * GIB)])
         return made.hash()
 
