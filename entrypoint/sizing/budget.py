@@ -14,13 +14,13 @@ four of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from core.units import GIB, KIB, MIB
 from entrypoint.sizing.geometry import Pool, Shape
-from model import Dense, Model, weights
+from model import Model, Part
 
 Role = Literal["head", "worker"]
 ROLES: tuple[Role, ...] = ("head", "worker")
@@ -88,10 +88,9 @@ def budget(
     graph_tokens: int,
     total: int,
     role: Role,
-    dense: Dense = "bf16",
+    parts: Sequence[Part],
 ) -> Budget:
-    """The budget of one rank of `role` on a box of `total` bytes; `dense` as in model.weights."""
-    parts = weights(model, shape.tp, shape.spec, dense=dense)
+    """The budget of one rank of `role` on a box of `total` bytes; `parts` are its weights (model.weights)."""
     states = min(pin - pool.draft_bytes, shape.seqs * pool.state_blocks * pool.bytes_per_block)
     items = [
         Item("weights", sum(part.rank for part in parts), "shapes", _largest(parts)),
@@ -123,6 +122,6 @@ def coarse_rule(tp: int, pin: int) -> int:
     return round(182 / tp * GIB) + pin + 30 * GIB
 
 
-def _largest(parts: tuple[Any, ...]) -> str:
+def _largest(parts: Sequence[Part]) -> str:
     top = max(parts, key=lambda part: part.rank)
     return f"{top.rank / GIB:.1f} GiB of it {top.name}"

@@ -13,7 +13,7 @@ from core.units import GIB, MIB, show_size
 from entrypoint.sizing import table
 from entrypoint.sizing.budget import Budget, Role, budget
 from entrypoint.sizing.geometry import Layout, Pool, Shape, effective_block, pin_for, pool
-from model import Dense, Model
+from model import Model, Part
 
 PIN_STEP = 256 * MIB
 SMALLEST_LEN = 8192
@@ -33,7 +33,7 @@ class Fixed:
     drafter_pool: bool
     graphs: bool
     graph_max: int | None
-    dense: Dense = "bf16"
+    parts: tuple[Part, ...]  # the weights of a rank
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Choice:
         """The budget of one rank on a box of `total` bytes."""
         graph = self.graph_tokens(fixed)
         shape, pool = self.shape(fixed), self.pool(fixed)
-        return budget(fixed.model, shape, pool, self.pin, self.cap, graph, total, role, fixed.dense)
+        return budget(fixed.model, shape, pool, self.pin, self.cap, graph, total, role, fixed.parts)
 
     def holds_one(self, fixed: Fixed) -> bool:
         """True when the pool holds one request of the longest length; vLLM refuses to start otherwise."""

@@ -129,6 +129,7 @@ def _fixed(reader: _Reader, tp: int, model: facts.Model, overlays: Sequence[str]
     tokens = 0 if method == "none" else int(reader.get("SPEC_TOKENS") or table.SPEC_TOKENS[method])
     sizes = reader.get("CUDAGRAPH_CAPTURE_SIZES")
     graph_max = max(map(int, sizes.split(","))) if sizes else reader.get("CUDAGRAPH_MAX")
+    dense: facts.Dense = next((dense for name, dense in table.DENSE if name in overlays), "bf16")
     return fit.Fixed(
         model=model,
         tp=tp,
@@ -140,7 +141,7 @@ def _fixed(reader: _Reader, tp: int, model: facts.Model, overlays: Sequence[str]
         drafter_pool=any(name in table.DRAFTER_POOL for name in overlays),
         graphs=bool(reader.get("CUDA_GRAPHS", True)),
         graph_max=graph_max,
-        dense=next((dense for name, dense in table.DENSE if name in overlays), "bf16"),
+        parts=facts.weights(model, tp, method, dense=dense),
     )
 
 

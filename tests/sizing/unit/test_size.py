@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.knob import KINDS
 from core.refusal import Refusal, Refusals
 from core.registry import registry
-from core.settings import resolve
+from core.settings import Settings, resolve
 from core.units import GIB, MIB
 from entrypoint.sizing import BoxMemory, Sizing, size
 from entrypoint.sizing.rows import compare_pool, with_engine_line
@@ -20,8 +20,12 @@ BOX = [BoxMemory("one", round(121.6 * GIB), round(117 * GIB))]
 SPLIT = {"KV_LAYOUT": "split"}
 
 
+DEFAULTS = resolve(registry(), {})
+
+
 def planned(environ: dict[str, str], overlays: tuple[str, ...] = (), memory: list[BoxMemory] | None = None) -> Sizing:
-    return size(BOX if memory is None else memory, resolve(registry(), environ), overlays)
+    chosen = resolve({name: registry()[name] for name in environ}, environ)  # the rest is at its default each time
+    return size(BOX if memory is None else memory, Settings({**DEFAULTS.table, **chosen.table}), overlays)
 
 
 def attempt(
