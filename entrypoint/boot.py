@@ -73,6 +73,8 @@ class Boot:
     elected: Elected | None = None
     formed: tuple[tuple[str, str, int], ...] = ()
     group_plan: GroupPlan | None = None
+    cache_paths: dict[str, str] = field(default_factory=dict)
+    caches: str = ""
     shared: dict[str, str] = field(default_factory=dict)
     netdevs: dict[str, tuple[str, str]] = field(default_factory=dict)
     memory: tuple[int, int] = (0, 0)
@@ -185,6 +187,7 @@ class Boot:
             collected=self.collected,
             compiling=self.compiling[:200],
             pulse=self.pulse,
+            caches=self.caches[:400],
             ended=self.ended[0][:1900],
             ended_ms=age_ms(self.ended[1], clock),
             answered_ms=age_ms(self.vital.answered_at, clock),

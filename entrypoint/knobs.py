@@ -120,7 +120,7 @@ KNOBS: tuple[Knob, ...] = (
         "STALL_S",
         "seconds",
         "900",
-        "While vLLM starts: so long without a log line, a read, memory or cache growth on any box ends the generation.",
+        "While vLLM starts: so long without log, read, memory or cache growth ends it; half if little compiles.",
         unit="s",
         measured="reported: boots that stop after KV allocation with a spinning core, for ever",
         scope="box",

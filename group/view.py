@@ -70,6 +70,7 @@ class About:
     selftest   the head's verdict; failed: its first bad line, or what the head could not do
     alarm      "<record id> <reason>" while the head is about to end a generation that nobody reported broken
     collected  id of the record whose evidence is collected here
+    caches     which tiers of this box's caches are warm, in a few words (entrypoint/caches.py)
     compiling  names of compilers at work beneath this box's engine; pulse: grows while its boot moves
     ended      why its last generation ended, "" once it serves again; ended_ms: milliseconds since
     answered_ms, stepped_ms   on the head: since its engine gave a token, since a step came back; -1: never
@@ -99,6 +100,7 @@ class About:
     collected: str = ""
     compiling: str = ""
     pulse: int = 0
+    caches: str = ""
     ended: str = ""
     ended_ms: int = 0
     answered_ms: int = -1
@@ -290,6 +292,7 @@ def _about(fields: _Fields) -> About:
         collected=fields.text("collected", 64),
         compiling=fields.text("compiling"),
         pulse=fields.number("pulse"),
+        caches=fields.text("caches"),
         ended=fields.text("ended", 2000),
         ended_ms=fields.number("ended_ms"),
         answered_ms=fields.number("answered_ms", -1),

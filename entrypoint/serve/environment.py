@@ -67,6 +67,7 @@ PASSED_KNOBS = (
 WHOLE = ("VLLM_ENGINE_READY_TIMEOUT_S", "TORCH_MEM_STATS_INTERVAL")
 
 AUTOTUNE_DIR = "VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR"
+OF_ONE_BOOT = "autotune-of-one-boot"  # the folder's name when the results are to be forgotten
 
 KIT_ROOT = Path(__file__).parents[2]
 
@@ -121,24 +122,27 @@ def _gb10(group: GroupPlan, box: BoxPlan) -> dict[str, str]:
         if value is not None:
             passed[name] = str(int(value)) if name in WHOLE else str(value)
     passed["NCCL_IB_HCA"] = ",".join(box.rails)
-    cache = box.paths.get("cache", "")
-    if cache and group.tp > 1 and group.get("AUTOTUNE_CACHE", "fresh") == "fresh":
-        passed[AUTOTUNE_DIR] = f"{cache}/autotune-of-one-boot"
-    return {**passed, **_caches(cache)}
+    keyed = box.paths.get("cache.keyed", box.paths.get("cache", ""))
+    if keyed and group.tp > 1:
+        fresh = group.get("AUTOTUNE_CACHE", "fresh") == "fresh"
+        passed[AUTOTUNE_DIR] = f"{keyed}/{OF_ONE_BOOT if fresh else 'autotune'}"
+    return {**passed, **_caches(box.paths)}
 
 
-def _caches(root: str) -> dict[str, str]:
-    """Where compiled kernels are kept; nothing is set without a cache folder."""
+def _caches(paths: Mapping[str, str]) -> dict[str, str]:
+    """Where compiled kernels are kept, by tier (entrypoint/caches.py); nothing is set without a cache folder."""
+    root = paths.get("cache", "")
     if not root:
         return {}
+    shared, keyed = paths.get("cache.shared", root), paths.get("cache.keyed", root)
     return {
-        "VLLM_CACHE_ROOT": f"{root}/vllm",
-        "TRITON_CACHE_DIR": f"{root}/triton",
-        "TORCHINDUCTOR_CACHE_DIR": f"{root}/inductor",
-        "FLASHINFER_WORKSPACE_BASE": f"{root}/flashinfer",
-        "TILELANG_CACHE_DIR": f"{root}/tilelang",
-        "CUDA_CACHE_PATH": f"{root}/cuda",
-        "XDG_CACHE_HOME": f"{root}/xdg",
+        "VLLM_CACHE_ROOT": f"{keyed}/vllm",
+        "TRITON_CACHE_DIR": f"{shared}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{keyed}/inductor",
+        "FLASHINFER_WORKSPACE_BASE": f"{shared}/flashinfer",
+        "TILELANG_CACHE_DIR": f"{shared}/tilelang",
+        "CUDA_CACHE_PATH": f"{shared}/cuda",
+        "XDG_CACHE_HOME": f"{shared}/xdg",
     }
 
 
@@ -150,7 +154,7 @@ def _lab_cpu(group: GroupPlan, box: BoxPlan) -> dict[str, str]:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": "1",
         "VLLM_ENGINE_READY_TIMEOUT_S": str(int(group.get("VLLM_ENGINE_READY_TIMEOUT_S") or 600)),
-        **_caches(box.paths.get("cache", "")),
+        **_caches(box.paths),
     }
 
 

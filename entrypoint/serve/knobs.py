@@ -14,6 +14,13 @@ def _fraction(value: float) -> str | None:
     return None if 0 < value <= 1 else "a share above 0 and up to 1"
 
 
+def _folder(text: str) -> str | None:
+    """A folder's name, not a path."""
+    return (
+        None if text.strip(".") and all(sign.isalnum() or sign in "._-" for sign in text) else "letters, digits, . _ -"
+    )
+
+
 def _words(text: str) -> str | None:
     try:
         shlex.split(text)
@@ -191,6 +198,20 @@ SERVICE = (
         scope="box",
     ),
     Knob("CACHE_ROOT", "path", "/cache", "Where compiled kernels are kept between boots; a local disk.", scope="box"),
+    Knob(
+        "SHARED_TAG",
+        "text",
+        None,
+        "Folder of kernels that any serving options share; unset, it is named by vLLM's version, machine and KV dtype.",
+        check=_folder,
+    ),
+    Knob(
+        "CACHE_TAG",
+        "text",
+        None,
+        "Folder of what depends on the serving options too; unset, SHARED_TAG's name and a hash of the options.",
+        check=_folder,
+    ),
 )
 
 KNOBS: tuple[Knob, ...] = MODEL + KERNELS + SERVICE

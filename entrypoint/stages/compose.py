@@ -69,7 +69,7 @@ def box_plan(boot: Boot, settings: Settings, record: Record, api_port: int) -> B
         api_port=api_port,
         rails=tuple(rail.device for rail in box_rails(boot, settings)),
         nccl={**fabric_nccl(boot, settings, ifname), **box_nccl(settings)},
-        paths=box_paths(settings),
+        paths={**box_paths(settings), **boot.cache_paths},
     )
 
 

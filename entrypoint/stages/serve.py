@@ -15,10 +15,9 @@ from core.settings import Settings
 from core.units import show_seconds
 from entrypoint import pagecache
 from entrypoint.boot import Boot
-from entrypoint.caches import forget_autotune
 from entrypoint.serve import api_key, engine_command
 from entrypoint.sizing.rows import with_engine_line
-from entrypoint.stages import compose
+from entrypoint.stages import compose, warmth
 from entrypoint.supervise import Engine, log_path
 from entrypoint.watch import recall, vital
 from entrypoint.watch.alarm import attend, end_generation
@@ -54,7 +53,7 @@ async def launch(boot: Boot) -> None:
     boot.engine_exit, boot.engine_ready = None, False
     try:
         todo = command(boot, settings, os.environ)
-        forget_autotune(todo)
+        await warmth.before_launch(boot, settings, todo)
     except (Refusal, Refusals) as error:
         found = error.refusals if isinstance(error, Refusals) else (error,)
         boot.refuse(local=found)
@@ -164,7 +163,7 @@ async def _api_answers(boot: Boot, settings: Settings) -> None:
 
     _, driver, _ = boot.need()
     began, longest = boottime(), settings.number("READY_S")
-    moving = BootWatch(settings.number("STALL_S"))
+    moving = BootWatch(settings.number("STALL_S"), boot.caches)
     async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
         while True:
             boot.board.step("waiting for vLLM's API", (boot.engine.tail(1) or ("",))[-1] if boot.engine else "")
@@ -207,6 +206,8 @@ async def watch(boot: Boot) -> None:
     """Until the generation is over: a rank gone, a box restarted, TERM."""
     settings, _, _ = boot.need()
     boot.ended = ("", 0.0)
+    if boot.proved:
+        warmth.remember(boot)
     if boot.is_head and boot.proved:
         log(
             "watch",

@@ -20,7 +20,7 @@ from entrypoint.addresses import engine_addresses
 from entrypoint.boot import Again, Boot
 from entrypoint.sizing import packs
 from entrypoint.sizing.sizing import BoxMemory
-from entrypoint.stages import check, compose, ground, meet, rails
+from entrypoint.stages import check, compose, ground, meet, rails, warmth
 from entrypoint.watch import recall
 from group.ask import boottime
 from group.machine import ENGAGED
@@ -99,6 +99,7 @@ async def size(boot: Boot) -> None:
     subnets = (settings.text("CLUSTER_SUBNET") or settings.text("FABRIC_SUBNETS")).split(",")
     boot.netdevs = engine_addresses(interfaces, [part.strip() for part in subnets if part.strip()])
     boot.group_plan, boot.needed_bytes = plan, recall.needed(plan, sizing)
+    warmth.choose(boot, settings, plan)
     pack = packs.rows(facts.load(), Path(settings.text("MODEL_DIR"))) if plan.profile == "gb10" else ()
     boot.rows = warnings_first((*boot.rows, *sizing.rows, *pack))
     boot.pool, boot.budgets = sizing.pool, sizing.budgets

@@ -106,8 +106,8 @@ class HeadSilent:
 class BootWatch:
     """The head's, until the API answers: no box's boot moves any more."""
 
-    def __init__(self, stall_s: float) -> None:
-        self.stall_s = stall_s
+    def __init__(self, stall_s: float, caches: str = "") -> None:
+        self.stall_s, self.caches = stall_s, caches
         self.still = wedge.Still(boottime())
 
     def look(self, boot: Boot) -> str:
@@ -115,8 +115,11 @@ class BootWatch:
         _, _, members = boot.need()
         pulses = (boot.pulse, *sorted((lan, view.about.pulse) for lan, view in members.live().items()))
         self.still, seconds = wedge.stood(self.still, pulses, boottime())
-        if seconds < self.stall_s:
-            return ""
         at = phase(boot.engine.tail(200) if boot.engine is not None else ())
-        what = f"no log line, read, memory or cache growth on any box for {show_seconds(self.stall_s)}"
+        warm = "cold" not in " ".join((self.caches or "cold", *(v.about.caches for v in members.live().values())))
+        longest = self.stall_s * (at.warm if warm else at.cold)
+        if seconds < longest:
+            return ""
+        what = f"no log line, read, memory or cache growth on any box for {show_seconds(longest)}"
+        what += ", with warm caches" if warm else ""
         return f"vLLM stood still while {at.name}: {what}; look at {at.look_at}"

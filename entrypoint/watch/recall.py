@@ -9,6 +9,7 @@ from contextlib import suppress
 from core.log import log
 from core.plan import GroupPlan
 from core.refusal import Refusal, Refusals
+from core.row import Row, warnings_first
 from core.units import show_seconds, show_size
 from entrypoint.boot import Boot
 from entrypoint.sizing.sizing import Sizing
@@ -17,6 +18,7 @@ from group.ask import boottime
 from group.store import Store
 
 LOOK_S = 1.0
+BLOCKED, HELD = "memory after the stop", "Something else holds it: see ps aux --sort=-rss."
 
 
 def _keep(store: Store, **values: int | str) -> None:
@@ -54,12 +56,7 @@ def engine_is_up(boot: Boot) -> None:
     seat = record.seat(boot.lan) if record is not None else None
     if record is None or seat is None:
         return
-    rank, before = f"{seat.rank}/{len(record.seats)}", driver.store.text("rank")
-    if before and before != rank:
-        log(
-            "launch", f"this box is rank {rank} now, it was {before}: its weight snapshots and per-rank caches are cold"
-        )
-    _keep(driver.store, serving=1, rank=rank)
+    _keep(driver.store, serving=1)
 
 
 def clean_stop(boot: Boot) -> None:
@@ -135,12 +132,14 @@ async def memory_back(boot: Boot) -> None:
         if how == "enough":
             break
         seen = f"{show_size(available)} of memory available, a rank needs {show_size(needed)}"
-        boot.board.step(f"{'blocked' if how else 'waiting'}: {seen}", "something else holds it: see ps aux --sort=-rss")
+        boot.board.step(f"{'blocked' if how else 'waiting'}: {seen}", HELD)
         if how and not told:
             log("stop", f"memory does not come back: {seen}", level="FAIL")
+            boot.rows = warnings_first((*boot.rows, Row(BLOCKED, "FAIL", seen, "enough for a rank", HELD)))
             told = True
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await boot.leave.wait()
     if told:
+        boot.rows = tuple(row for row in boot.rows if row.name != BLOCKED)
         log("stop", "memory is back", took=show_seconds(boottime() - began))

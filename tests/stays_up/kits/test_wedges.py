@@ -71,7 +71,7 @@ def test_an_engine_that_keeps_dying_is_left_down_and_the_page_says_why(tmp_path:
         fault(made[1], phase="meet", do="crash")
         until(lambda: "RETRIES" in str(made[1].status().get("refusals")), made, 120)
         until(lambda: "refuses RETRIES" in made[0].status()["sentence"], made, 10)
-        assert engines_of(made) == []
+        until(lambda: engines_of(made) == [], made, 20)
         made[1].end(9)
         made[1].start()  # a kill of the kit is no clean stop: it stays down
         until(lambda: "RETRIES" in str(made[1].status().get("refusals")), made, 20)
