@@ -13,3 +13,6 @@ if __name__ == "__main__":
     except Refusal as refusal:
         print(f"smoketest: {refusal}", file=sys.stderr)
         sys.exit(100)
+    except KeyboardInterrupt:
+        print("smoketest: interrupted", file=sys.stderr)
+        sys.exit(100)

@@ -16,6 +16,11 @@ if [ -z "$python" ]; then
     exit 100
 fi
 
+if [ $# -eq 0 ]; then # said before anything is installed
+    echo "usage: smoketest/run.sh BASE [served-name] [--json]   e.g. smoketest/run.sh http://127.0.0.1:8002" >&2
+    exit 100
+fi
+
 export PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1
 # In the container, and wherever httpx is installed, there is nothing to prepare; else the kit's private
 # environment, the same that other verbs use, is made once.

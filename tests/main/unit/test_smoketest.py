@@ -139,3 +139,14 @@ def test_the_picture_is_a_png_with_the_answer_once() -> None:
     assert cells.count(picture.ANSWER) == 1
     line = next(row for row in picture.ROWS if row[0] == picture.LINE)
     assert line[picture.HEADER.index(picture.SEASON)] == picture.ANSWER
+
+
+def test_on_a_bare_host_usage_is_told_before_anything_is_installed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(ROOT / "smoketest/run.sh")],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 100
+    assert done.stderr.startswith("usage: smoketest/run.sh BASE")
+    assert not list(tmp_path.iterdir())
