@@ -90,7 +90,7 @@ def survey(
     passed = {name: source for name, source in sources.items() if knobs[name].scope != "launcher"}
     passed.update(dict.fromkeys(MOUNTED, "default"))  # the mounts' own paths, nobody's choice
     environ["GLM53_SOURCES"] = json.dumps(passed, separators=(",", ":"))
-    warnings = (*_misplaced(root, file), *doubled(written, shell, knobs))
+    warnings = (*misplaced(root, file), *doubled(written, shell, knobs))
     of_overlays = {name: text for name in overlay_names if (text := shell.get(name) or written.get(name))}
     return Surroundings(settings, environ, warnings, remarks(lines, knobs, place_of(file)), of_overlays)
 
@@ -128,7 +128,8 @@ def _host_paths(merged: Mapping[str, str]) -> list[Refusal]:
     ]
 
 
-def _misplaced(root: Path, file: Path) -> list[str]:
+def misplaced(root: Path, file: Path) -> list[str]:
+    """A .env in the repository root, which nothing reads, with the command that puts it right."""
     stray = root / ".env"
     if not stray.exists() or stray.resolve() == file.resolve():
         return []

@@ -27,7 +27,7 @@ from launcher.checkpoints import DRAFTER, MODEL, Checkpoint, locate, unfit
 from launcher.dotenv import Entry
 from launcher.paths import ROOT
 from launcher.remarks import remarks
-from launcher.surroundings import dotenv_file, doubled, merge, read_entries
+from launcher.surroundings import dotenv_file, doubled, merge, misplaced, read_entries
 from launcher.verbs.compose import overlay_names
 
 
@@ -106,7 +106,11 @@ def _judged(typed: Mapping[str, str], lines: Sequence[Entry], overlays: Sequence
     if strange:
         raise Refusals(tuple(strange))
     written = {entry.name: entry.value for entry in lines}
-    told = (*remarks(lines, registry()), *doubled(written, {**os.environ, **typed}, registry()))
+    told = (
+        *misplaced(ROOT, dotenv_file(ROOT)),
+        *remarks(lines, registry()),
+        *doubled(written, {**os.environ, **typed}, registry()),
+    )
     return tuple(Row("compose/.env", "WARN", text.removeprefix("compose/.env, ")) for text in told)
 
 

@@ -242,3 +242,10 @@ def test_a_slip_of_the_finger_names_the_verb(kit: Kit, typed: str, meant: str) -
 def test_a_verb_of_docker_compose_that_we_do_not_know_is_passed_on(kit: Kit) -> None:
     kit.run("somethingnew", "--now")
     assert [call for call in kit.calls() if "somethingnew" in call["words"]]
+
+
+def test_a_dotenv_in_the_wrong_place_is_told_by_plan_too(kit: Kit) -> None:
+    (kit.root / ".env").write_text("TP=2\n")
+    told = "".join(kit.run("plan", "--brief").stdout.split())  # wrapped at 80 columns, in the middle of a path too
+    assert f"{kit.root / '.env'}isignored" in told
+    assert f"mv{kit.root / '.env'}{kit.root / 'compose' / '.env'}" in told
