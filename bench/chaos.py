@@ -217,6 +217,7 @@ def main() -> int:
     parser.add_argument("--provider", choices=sorted(PROVIDERS), default="process")
     parser.add_argument("--fault", choices=sorted(PROVIDERS["netns"]), default="")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a run that is cut short takes its lab down
     if chosen.provider == "netns":
         netns.own_network([sys.executable, "-m", "bench.chaos", *sys.argv[1:]])
         blocks.BLOCKS = netns.blocks_here(f"{chosen.engine}-{chosen.boxes}-{chosen.seed}")

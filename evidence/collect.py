@@ -35,6 +35,7 @@ def collect(
         "stacks.txt": stacks(pids),
         "gids.txt": gids(root / "sys/class/infiniband"),
         "memory.txt": _text(root / "proc/meminfo"),
+        "gpu.txt": gpu(),
         "kernel.log": kernel_log(root / "dev/kmsg"),
     }
     for file, text in parts.items():
@@ -100,6 +101,14 @@ def gids(folder: Path) -> str:
         if text.strip("0:"):
             lines.append(f"{path.relative_to(folder)} {text}")
     return "\n".join(lines) or "no RDMA device here"
+
+
+def gpu(root: Path = Path("/")) -> str:
+    """Power, clock and use of each GPU: a rank that waits in a collective is busy by NVML's word and draws little."""
+    from preflight.facts.usage import usage  # here: NVML is loaded for it
+
+    lines = [f"{one.name}: {one.power} W, {one.clock} MHz, busy {one.busy} %" for one in usage(root, (), ()).gpus]
+    return "\n".join(lines) or "no GPU that NVML sees here: power proves nothing"
 
 
 def kernel_log(path: Path) -> str:

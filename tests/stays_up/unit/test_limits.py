@@ -85,7 +85,7 @@ def test_evidence_holds_every_part_and_old_folders_go(tmp_path: Path) -> None:
     assert json.loads((folder / "summary.json").read_text())["reason"] == "wedged"
     assert "last line" in (folder / "engine.log").read_text()
     assert f"== {os.getpid()} " in (folder / "processes.txt").read_text()
-    assert {path.name for path in folder.iterdir()} >= {"stacks.txt", "gids.txt", "kernel.log", "memory.txt"}
+    assert {path.name for path in folder.iterdir()} >= {"stacks.txt", "gids.txt", "kernel.log", "memory.txt", "gpu.txt"}
     assert len(list((tmp_path / "evidence").iterdir())) == KEPT
 
 
