@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
