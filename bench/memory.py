@@ -1,12 +1,15 @@
 """Memory of the kit's own processes in one box while it serves: `python -m bench.memory`.
 
 Two boxes serve (a group has at least two), and each box's kit is counted as if alone on the machine: file
-pages that it shares with the other box's kit count whole, pages that its own processes share count once.
+pages that it shares with the other box's kit count whole, pages that its own processes share count once. Counted
+twice: as it serves, and after its page was looked at and the MCP SDK was loaded by a client.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import urllib.request
 from pathlib import Path
 
 from bench import machine
@@ -29,6 +32,10 @@ def main() -> None:
             for _ in range(5):
                 watch.ask(lab, lab.boxes[1], "Say something.", 60)
             found = {watch.line(lab, box).text.split()[0]: of_box(lab, box) for box in lab.boxes}
+            for box in lab.boxes:
+                load_everything(lab, box)
+                name = watch.line(lab, box).text.split()[0]
+                found[f"{name}_with_mcp"] = of_box(lab, box)
         finally:
             cluster.down(lab, grace_s=20)
     machine.write(
@@ -50,6 +57,19 @@ def of_box(lab: Lab, box: Box) -> dict[str, float | int]:
         "alone_mib": round(alone / MIB, 1),
         "pss_beside_the_other_box_mib": round(measured / MIB, 1),
     }
+
+
+def load_everything(lab: Lab, box: Box) -> None:
+    """Make a box import all that its page ever needs: the page, Prometheus' text, and MCP by a client's handshake."""
+    base = f"http://{box.address}:{lab.status_port}"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for path in ("/", "/memory", "/metrics"):
+        opener.open(base + path, timeout=30).read()
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}).encode()
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    answer = opener.open(urllib.request.Request(f"{base}/mcp", body, headers), timeout=60).read()
+    assert b"serverInfo" in answer, answer
 
 
 def together(pids: list[int]) -> tuple[int, int]:

@@ -30,6 +30,9 @@ class Live:
 
     async def subscribe(self) -> AsyncIterator[str]:
         """Events for one reader, until it goes away; everything first, then what changes."""
+        if self.full:  # many who came at once all saw room
+            yield "retry: 10000\n\n"
+            return
         self.readers += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())

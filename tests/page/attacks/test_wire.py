@@ -219,6 +219,41 @@ def test_a_reader_that_does_not_read_holds_no_memory(box: Box) -> None:
         wire.close()
 
 
+def still_open(wire: socket.socket) -> bool:
+    """Take what has come; False once the other side has closed."""
+    wire.setblocking(False)
+    try:
+        while wire.recv(65536):
+            pass
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def test_readers_of_events_that_do_not_read_are_few_and_end(box: Box) -> None:
+    ask = f"GET /events HTTP/1.1\r\nHost: {box.lan}\r\n\r\n".encode()
+    held = []
+    try:
+        for _ in range(60):
+            wire = connect(box, fresh_address())
+            wire.sendall(ask)
+            held.append(wire)
+        until = time.monotonic() + 10
+        while sum(map(still_open, held)) > 32:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        well(box)
+    finally:
+        for wire in held:
+            wire.close()
+    until = time.monotonic() + 20  # a reader who has gone is noticed at the next event at the latest
+    while status_of(send(box, ask, fresh_address(), 5, most=100)) != 200:
+        assert time.monotonic() < until
+        time.sleep(0.5)
+
+
 @pytest.mark.parametrize(
     "host",
     [

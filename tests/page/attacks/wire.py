@@ -24,8 +24,10 @@ def connect(box: Box, source: str = "", timeout_s: float = 10) -> socket.socket:
     return socket.create_connection((box.lan, PORT), timeout_s, (source, 0) if source else None)
 
 
-def send(box: Box, data: bytes, source: str = "", timeout_s: float = 10, *, half: bool = False) -> bytes:
-    """Everything the box answers until it closes, or until nothing comes for `timeout_s`.
+def send(
+    box: Box, data: bytes, source: str = "", timeout_s: float = 10, *, half: bool = False, most: int = 10**9
+) -> bytes:
+    """What the box answers until it closes, or nothing comes for `timeout_s`, or `most` bytes have come.
 
     `half`: say that nothing more comes; a request that is not whole ends there then.
     """
@@ -34,7 +36,7 @@ def send(box: Box, data: bytes, source: str = "", timeout_s: float = 10, *, half
         wire.sendall(data)
         if half:
             wire.shutdown(socket.SHUT_WR)
-        while block := wire.recv(65536):
+        while len(found) < most and (block := wire.recv(65536)):
             found += block
     return bytes(found)
 

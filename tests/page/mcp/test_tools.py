@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,37 +61,44 @@ def test_the_table_is_what_the_cases_cover(group: list[Box]) -> None:
         assert tool["annotations"]["readOnlyHint"] is True
 
 
-def test_the_plain_form_drives_every_tool(group: list[Box]) -> None:
-    for box in group:
-        prepare(box)
-    for tool, (arguments, expected) in CASES.items():
-        text, failed = told(group[0].lan, tool, **arguments)
+def by_the_plain_form(lan: str, cases: Mapping[str, tuple[dict[str, Any], str]]) -> None:
+    for tool, (arguments, expected) in cases.items():
+        text, failed = told(lan, tool, **arguments)
         assert not failed, f"{tool}: {text}"
         assert expected in text, f"{tool}: {text}"
         assert len(text.encode()) <= LARGEST
         assert {"items", "next", "box", "at"} <= set(json.loads(text)), tool
 
 
-def test_the_sdks_client_drives_every_tool(group: list[Box]) -> None:
-    for box in group:
-        prepare(box)
-
+def by_the_sdks_client(lan: str, cases: Mapping[str, tuple[dict[str, Any], str]]) -> None:
     async def drive() -> dict[str, tuple[bool, str]]:
         found = {}
         async with (
             httpx2.AsyncClient(headers=BEARER, timeout=60, trust_env=False) as http,
-            Client(streamable_http_client(f"http://{group[0].lan}:8082/mcp", http_client=http)) as asking,
+            Client(streamable_http_client(f"http://{lan}:8082/mcp", http_client=http)) as asking,
         ):
-            assert {tool.name for tool in (await asking.list_tools()).tools} == set(CASES)
-            for tool, (arguments, _) in CASES.items():
+            assert {tool.name for tool in (await asking.list_tools()).tools} == set(cases)
+            for tool, (arguments, _) in cases.items():
                 result = await asking.call_tool(tool, arguments)
                 found[tool] = (bool(result.is_error), getattr(result.content[0], "text", ""))
         return found
 
     for tool, (failed, text) in anyio.run(drive).items():
         assert not failed, f"{tool}: {text}"
-        assert CASES[tool][1] in text, f"{tool}: {text}"
+        assert cases[tool][1] in text, f"{tool}: {text}"
         json.loads(text)
+
+
+def test_the_plain_form_drives_every_tool(group: list[Box]) -> None:
+    for box in group:
+        prepare(box)
+    by_the_plain_form(group[0].lan, CASES)
+
+
+def test_the_sdks_client_drives_every_tool(group: list[Box]) -> None:
+    for box in group:
+        prepare(box)
+    by_the_sdks_client(group[0].lan, CASES)
 
 
 def test_the_sdks_client_without_the_token_reads_no_file(group: list[Box]) -> None:
