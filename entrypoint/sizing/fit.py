@@ -139,11 +139,15 @@ def candidates(first: Choice, fixed: Fixed, set_by_user: Mapping[str, object], b
 
 @dataclass(frozen=True)
 class Axis:
-    """A knob that can be lowered until things fit: its field of Choice, its step and how to write a value."""
+    """A knob that can be lowered until things fit: its field of Choice, its step and how to write a value.
+
+    `tuned` is its field of table.Tuned, where that does not depend on what is mounted.
+    """
 
     field: str
     step: int
     size: bool = False
+    tuned: str = ""
 
     def show(self, value: int) -> str:
         """The value as one would set it, with the readable size beside bytes."""
@@ -151,9 +155,9 @@ class Axis:
 
 
 AXES: Mapping[str, Axis] = {
-    "KV_CACHE_MEMORY": Axis("pin", PIN_STEP, size=True),
-    "MAX_NUM_BATCHED_TOKENS": Axis("batch", 256),
-    "MAX_MODEL_LEN": Axis("max_len", 1024),
+    "KV_CACHE_MEMORY": Axis("pin", PIN_STEP, size=True, tuned="kv_bytes"),
+    "MAX_NUM_BATCHED_TOKENS": Axis("batch", 256, tuned="batch_tokens"),
+    "MAX_MODEL_LEN": Axis("max_len", 1024, tuned="max_len"),
     "MAX_NUM_SEQS": Axis("seqs", 1),
 }
 

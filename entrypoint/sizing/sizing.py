@@ -177,8 +177,12 @@ def _profile(reader: _Reader, fixed: fit.Fixed, choice: fit.Choice) -> tuple[Row
     longer = choice.cap / latency.cap
     seen = f"throughput: {choice.seqs} at once (latency {latency.seqs}), pool {show_size(choice.pin)} "
     seen += f"({show_size(latency.pin)}), one prompt's share {choice.cap} ({latency.cap})"
-    cost = f"costs: a short request may wait {longer:g} x as long behind a long prompt, fewer tokens stay cached"
-    return (Row("PROFILE", "info", seen, cost),)
+    costs = ["each stream is slower while so many run"]
+    if longer > 1:
+        costs.append(f"a short request may wait {longer:g} x as long behind a long prompt")
+    if choice.pin < latency.pin:
+        costs.append("fewer tokens stay cached")
+    return (Row("PROFILE", "info", seen, f"costs: {', '.join(costs)}"),)
 
 
 def _values(reader: _Reader, first: fit.Choice, choice: fit.Choice, fixed: fit.Fixed, block: int) -> dict[str, Value]:
@@ -236,7 +240,9 @@ def _does_not_fit(
         value = fit.largest(knob, first, fixed, set_by_user, block, total)
         if value is not None:
             seen = f"{axis.show(set_by_user[knob])}, {by}"
-            return Refusal(knob, seen, f"at most {axis.show(value)}", f"Set {knob}={value}, {lift}.")
+            tuned = getattr(table.GB10[fixed.tp], axis.tuned) if axis.tuned else value
+            served = f"; {axis.show(tuned)} is reported to serve" if tuned < value else ""
+            return Refusal(knob, seen, f"at most {axis.show(value)}{served}", f"Set {knob}={value}, {lift}.")
     if "KV_CACHE_MEMORY" in set_by_user and short <= 0:
         least = fit.smallest_pin(first, fixed, set_by_user)
         seen = f"{show_size(first.pin)}, which holds no request of {first.max_len} tokens"

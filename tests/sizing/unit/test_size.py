@@ -74,6 +74,25 @@ def test_tuned_values_are_planned_whole_on_gb10_boxes(
             assert min(budget.left for budget in sizing.budgets) >= 0
 
 
+def test_a_refused_pin_names_the_largest_that_fits_and_the_one_that_is_known_to_serve() -> None:
+    told = refusal({"KV_CACHE_MEMORY": "28GiB"}, ("dense_fp8",))
+    assert "at most 29796335616 (27.75GiB)" in told.expected
+    assert "27917287424 (26GiB) is reported to serve" in told.expected
+    assert (
+        "reported to serve"
+        not in refusal({"TP": "2", "KV_CACHE_MEMORY": "8GiB", "MAX_NUM_BATCHED_TOKENS": "16384"}).expected
+    )
+
+
+def test_the_throughput_profile_names_only_costs_there_are() -> None:
+    wide = {row.name: row for row in planned({"PROFILE": "throughput"}, ALL).rows}["PROFILE"]
+    assert "wait 2 x as long" in wide.expected
+    assert "fewer tokens" in wide.expected
+    tight = {row.name: row for row in planned({"PROFILE": "throughput", "TP": "3"}, ("dense_fp8",)).rows}["PROFILE"]
+    assert "x as long" not in tight.expected
+    assert "fewer tokens" not in tight.expected
+
+
 def test_fifty_sequences_with_the_drafter_pool_alone() -> None:
     assert value(planned({}, ("drafter-pool",)), "MAX_NUM_SEQS") == 50
 
