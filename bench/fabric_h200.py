@@ -63,6 +63,7 @@ def job(world: int) -> Job:
 
 async def round_of(first: Job, planted: bool, on_phase: Any = None) -> list[tuple[Outcome, float]]:
     """All ranks at once, each on a GPU of its own: outcome and the second at which it ended."""
+    through: set[int] = set()  # as the kits tell each other
 
     async def one(rank: int) -> tuple[Outcome, float]:
         facts = {**first.facts, "overlay files": "bbbb"} if planted and rank == 1 else first.facts
@@ -70,7 +71,9 @@ async def round_of(first: Job, planted: bool, on_phase: Any = None) -> list[tupl
             environment = {**os.environ, **NCCL, "NCCL_DEBUG_FILE": f"{folder}/nccl.log"}
             mine = replace(first, rank=rank, device=rank, facts=facts)
             said = (lambda phase: on_phase(rank, phase)) if on_phase else (lambda phase: None)
-            done = await run_round(sys.executable, mine, environment, 120.0, said)
+            ended = (lambda: through - {rank}) if first.world > 1 else tuple
+            done = await run_round(sys.executable, mine, environment, 120.0, said, ended=ended)
+            through.add(rank)
             return done, time.monotonic()
 
     return list(await asyncio.gather(*(one(rank) for rank in range(first.world))))

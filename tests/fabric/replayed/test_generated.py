@@ -63,8 +63,9 @@ def test_250_boxes_with_one_fault_have_it_as_the_first_thing_to_fix(trees: Path)
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
-def test_5000_more(trees: Path) -> None:
-    for seed in range(1000, 3500):
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", range(1000, 3500, 250))
+def test_5000_more(trees: Path, first: int) -> None:
+    for seed in range(first, first + 250):
         healthy(seed, trees)
         broken(seed, trees)
