@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from core.mask import hide, known_secrets, mask
+
 KEPT = 20  # folders; older ones are removed
 STACK_S = 2.0  # for py-spy, where the image has it, over all processes
 MOST_PROCESSES = 64
@@ -38,8 +40,10 @@ def collect(
         "gpu.txt": gpu(),
         "kernel.log": kernel_log(root / "dev/kmsg"),
     }
+    secrets = known_secrets(os.environ)
+    parts["engine.log"] = mask(parts["engine.log"], secrets)  # whatever vLLM printed
     for file, text in parts.items():
-        (folder / file).write_text(text + "\n", errors="replace")
+        (folder / file).write_text(hide(text, secrets) + "\n", errors="replace")
     for old in sorted(path for path in home.iterdir() if path.is_dir())[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return folder

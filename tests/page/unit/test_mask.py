@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.mask import MASK, is_secret_name, known_secrets, mask, mask_argv
+from evidence.collect import collect
 
 SECRETS = st.lists(st.text(min_size=4, max_size=40).filter(lambda text: "*" not in text), min_size=1, max_size=4)
 
@@ -96,3 +97,14 @@ def test_no_line_takes_long(line: str) -> None:
     began = time.process_time()
     mask(line, ("abcdefgh",))
     assert time.process_time() - began < 2  # linear; a quadratic one takes minutes
+
+
+def test_evidence_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUP_SECRET", "the-secret-of-this-test")
+    summary = {"reason": "because of the-secret-of-this-test", "some_token": 123456789}
+    lines = ["--api-key hunter2hunter2", "sent the-secret-of-this-test"]
+    folder = collect(tmp_path, "abc", summary, lines, [])
+    text = "".join(file.read_text() for file in folder.iterdir())
+    assert "the-secret-of-this-test" not in text
+    assert "hunter2" not in text
+    json.loads((folder / "summary.json").read_text())
