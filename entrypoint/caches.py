@@ -24,6 +24,7 @@ from core.refusal import Refusal
 from core.row import Row
 from entrypoint.serve.arguments import arguments
 from entrypoint.serve.environment import AUTOTUNE_DIR, OF_ONE_BOOT
+from preflight.checks.scene import link_to
 
 KEPT = 4  # folders of a tier; more of them are other settings' and versions', and a disk is finite
 STAMP = "glm53.json"
@@ -200,7 +201,7 @@ def rows(states: Mapping[str, str]) -> tuple[Row, ...]:
         "The cold box compiles while the others wait for it: its first start takes longer, and engine timeouts must "
         "allow for it. Copy CACHE_HOME of a warm box, or clear it on all."
     )
-    return (Row("caches", "WARN", seen, "the same on all boxes", cure),)
+    return (Row("caches", "WARN", seen, "the same on all boxes", cure, link_to("caches")),)
 
 
 def autotune_differs(states: Iterable[str]) -> bool:

@@ -69,13 +69,14 @@ def changes(boot: Boot) -> str:
         before = json.loads(driver.store.text("plan") or "{}")
     except ValueError:
         before = {}
-    found = differing(before, _flat(boot.group_plan)) if before else {}
+    found = differing(before, flat(boot.group_plan)) if before else {}
     shown = [f"{name}: {was} -> {now}" for name, (was, now) in list(found.items())[:SHOWN]]
     more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"changed on all boxes since it last served: {'; '.join(shown)}{more}" if found else ""
 
 
-def _flat(plan: GroupPlan) -> dict[str, str]:
+def flat(plan: GroupPlan) -> dict[str, str]:
+    """A plan as names with texts: what is stored and compared."""
     whole = {**plan.comparable(), **plan.comparable()["values"]}
     return {name: str(value) for name, value in whole.items() if name != "values"}
 
@@ -92,7 +93,7 @@ def remember(boot: Boot) -> None:
         log("prove", f"the caches cannot be kept: {wrong}; the next start may be a cold one", level="WARN")
     boot.caches = caches.state(boot.cache_paths)
     try:
-        driver.store.keep(plan=json.dumps(_flat(boot.group_plan)))
+        driver.store.keep(plan=json.dumps(flat(boot.group_plan)))
     except OSError as error:
         log("prove", f"the plan cannot be stored: {error}")
 

@@ -16,6 +16,7 @@ from entrypoint.sizing.sizing import Sizing
 from entrypoint.watch import limits
 from group.ask import boottime
 from group.store import Store
+from preflight.checks.scene import link_to
 
 LOOK_S = 1.0
 BLOCKED, HELD = "memory after the stop", "Something else holds it: see ps aux --sort=-rss."
@@ -135,7 +136,9 @@ async def memory_back(boot: Boot) -> None:
         boot.board.step(f"{'blocked' if how else 'waiting'}: {seen}", HELD)
         if how and not told:
             log("stop", f"memory does not come back: {seen}", level="FAIL")
-            boot.rows = warnings_first((*boot.rows, Row(BLOCKED, "FAIL", seen, "enough for a rank", HELD)))
+            boot.rows = warnings_first(
+                (*boot.rows, Row(BLOCKED, "FAIL", seen, "enough for a rank", HELD, link_to(BLOCKED)))
+            )
             told = True
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):

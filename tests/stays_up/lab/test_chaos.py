@@ -25,7 +25,7 @@ def survive(boxes: int, faults: int, seed: int, engine: str, out: Path) -> None:
     assert [row for row in rows if not row["ok"]] == []
 
 
-@pytest.mark.parametrize(("boxes", "seed"), [(2, 21), (3, 22)])
+@pytest.mark.parametrize(("boxes", "seed"), [(2, 21), (3, 26)])
 def test_twelve_faults_on_the_stand_in(tmp_path: Path, boxes: int, seed: int) -> None:
     survive(boxes, 6, seed, "stand-in", tmp_path / "out.jsonl")
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from core.plan import GroupPlan, Value
+from core.settings import Settings
+from entrypoint.boot import Boot
 from entrypoint.caches import (
     KEPT,
     STAMP,
@@ -24,6 +29,10 @@ from entrypoint.caches import (
     tiers,
     vllm_version,
 )
+from entrypoint.discovery.verify import Members
+from entrypoint.stages import warmth
+from group.driver import Driver
+from group.store import Store
 
 MOUNTS = """overlay / overlay rw 0 0
 /dev/nvme0n1p2 /cache ext4 rw 0 0
@@ -134,3 +143,19 @@ def test_vllm_s_version_is_the_image_s_or_the_installed_one(tmp_path: Path) -> N
     assert vllm_version({}, str(python)) == "unknown"
     (tmp_path / "lib/python3.12/site-packages/vllm-0.31.0+cpu.dist-info").mkdir(parents=True)
     assert vllm_version({}, str(python)) == "0.31.0+cpu"
+
+
+def test_one_message_says_what_changed_since_the_last_serving_plan(tmp_path: Path) -> None:
+    boot = Boot(environ={})
+    boot.settings, boot.members = Settings({}), cast(Members, SimpleNamespace())
+    boot.driver = cast(Driver, SimpleNamespace(store=Store(tmp_path), own=SimpleNamespace(record=None)))
+    boot.group_plan = plan()
+    assert warmth.changes(boot) == ""  # a first start
+    boot.driver.store.keep(plan=json.dumps(warmth.flat(plan())))
+    assert warmth.changes(boot) == ""
+    boot.group_plan = plan(MAX_MODEL_LEN=2048, CACHE_TAG="b")
+    assert warmth.changes(boot) == (
+        "changed on all boxes since it last served: CACHE_TAG: None -> b; MAX_MODEL_LEN: 1024 -> 2048"
+    )
+    boot.driver.store.keep(plan="{")
+    assert warmth.changes(boot) == ""

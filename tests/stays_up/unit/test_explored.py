@@ -27,15 +27,15 @@ def explore(size: int, faults: int) -> Explorer:
     return explorer
 
 
-@pytest.mark.parametrize(("size", "faults"), [(2, 4), (3, 2), (4, 1)])
+@pytest.mark.parametrize(("size", "faults"), [(2, 4), (3, 1), (4, 1)])
 def test_no_order_of_faults_breaks_a_rule_or_keeps_the_group_from_serving(size: int, faults: int) -> None:
     layers = explore(size, faults).layers
     assert len(layers) == faults + 1
-    assert sum(layers) > 10_000
+    assert sum(layers) > 1_000
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("size", "faults"), [(3, 3), (4, 2)])
+@pytest.mark.parametrize(("size", "faults"), [(3, 2), (3, 3), (4, 2)])
 def test_with_more_faults_and_members(size: int, faults: int) -> None:
     assert len(explore(size, faults).layers) == faults + 1
 
