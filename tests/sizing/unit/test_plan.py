@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -208,3 +209,12 @@ def test_what_lies_on_this_box_is_judged_as_up_judges_it(tmp_path: Path) -> None
     (small / "model.safetensors").write_bytes(b"")
     rows = verb._checkpoints(resolve(registry(), {**environ, "MODEL_HOST_DIR": str(tmp_path / "nowhere")}), None)
     assert [(row.name, row.level) for row in rows] == [("DFLASH_HOST_DIR", "FAIL")]
+
+
+def test_the_documents_budget_is_the_one_that_is_printed() -> None:
+    """docs/sizing.md shows it line by line, without the bars."""
+    made = document(resolve(registry(), {"TP": "4"}), [], [{**OVERLAY, "name": "dense_fp8"}])
+    printed = plan_text(made).partition("MEMORY OF ONE BOX")[2].partition("  (shapes")[0]
+    lines = [re.sub(r" +#* *", " ", line).split() for line in printed.splitlines()]
+    shown = (ROOT / "docs/sizing.md").read_text().partition("MEMORY OF ONE BOX")[2].partition("```")[0]
+    assert [line.split() for line in shown.splitlines()] == lines
