@@ -13,6 +13,12 @@ KNOBS: tuple[Knob, ...] = (
         measured="2026-11-29, CPU: weights equal the unfused ones within e4m3 rounding; with 0 up is off by the factor "
         "between the two (reported 1.4 in 179 of 288 experts of one checkpoint)",
     ),
+    Knob(
+        "DETERMINISTIC_TOPK",
+        "flag",
+        "1",
+        "Choose the indexer's pools the same way every time, in an image that has the patch; 0 leaves vLLM's choice.",
+    ),
     Knob("GLM47_FAIL_CLOSED", "flag", "1", "With TOOL_PARSER=glm47_failclosed: 0 lets bad tool calls pass after all."),
     Knob(
         "GLM47_REJECT_AS_TEXT",

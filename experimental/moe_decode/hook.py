@@ -79,6 +79,7 @@ def register() -> None:
         return
 
     def process(self: Any, layer: Any) -> None:
+        _reconciled(self, layer)
         gate, up = (layer.w13_weight_scale_2.data[:, side].float().clone() for side in (0, 1))
         down = layer.w2_weight_scale_2.data.float().clone()
         stock_process(self, layer)
@@ -116,6 +117,18 @@ def register() -> None:
     setattr(apply, LAYER, True)
     ModelOptNvFp4FusedMoE.process_weights_after_loading = process
     ModelOptNvFp4FusedMoE.apply = apply
+
+
+def _reconciled(method: Any, layer: Any) -> None:
+    """Let an image that has the patch w13-global-scales do its work first: it rewrites block scales that we read too.
+
+    It runs again inside vLLM's own processing and then finds nothing to do.
+    """
+    try:
+        from vllm.glm53_fused_scales import reconcile
+    except ModuleNotFoundError:
+        return
+    reconcile(layer, method.moe.is_act_and_mul)
 
 
 def _prepare(layer: Any, decode: Decode) -> None:

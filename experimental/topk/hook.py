@@ -2,11 +2,12 @@
 
 Prefill: the one call of top_k_per_row_prefill in sparse_attn_indexer_kpool is edited in memory; 0.32's distributed
 merge follows it and sees our choice. Decode: SparseIndexerTopk.forward, unless a backend other than auto or per_row is
-asked for.
+asked for. In an image that has the patch deterministic-topk there is nothing to hook: it calls the same kernel.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from typing import Any
 
@@ -37,7 +38,10 @@ def top_k_per_row_prefill(
 
 
 def register() -> None:
-    """Edit the prefill call and wrap SparseIndexerTopk.forward, once."""
+    """Edit the prefill call and wrap SparseIndexerTopk.forward, once; nothing where the image is patched."""
+    if importlib.util.find_spec("vllm.glm53_topk") is not None:
+        logger.info("glm53 overlay topk: this image's vLLM has the patch deterministic-topk; nothing to hook")
+        return
     from vllm.model_executor.layers import indexer_topk
 
     when_imported(

@@ -16,6 +16,7 @@ from image.patches import (
     sm121,
     spin_wait,
     tail_ring,
+    topk,
 )
 from image.patching import Patch
 
@@ -31,4 +32,5 @@ PATCHES: tuple[Patch, ...] = (
     spin_wait.PATCH,
     memory.PATCH,
     fused_scales.PATCH,
+    topk.PATCH,
 )

@@ -1,10 +1,28 @@
 """topk under Triton's interpreter against a stable sort: ties at the cut, rescans, short rows, NaN, both zeros."""
 
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
-from experimental.topk.launch import refine_topk
+from experimental.topk.launch import SPARE, refine_topk
 from experimental.topk.reference import reference
+
+
+@pytest.fixture
+def payload(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """`choose` of what the patch installs into vLLM; of vLLM it takes the logger alone."""
+    kernel = import_module("image.payload.glm53_topk_kernel")
+    logger = ModuleType("vllm.logger")
+    vars(logger)["init_logger"] = lambda name: SimpleNamespace(warning=print)
+    for name, module in (("vllm", ModuleType("vllm")), ("vllm.logger", logger), ("vllm.glm53_topk_kernel", kernel)):
+        monkeypatch.setitem(sys.modules, name, module)
+    yield import_module("image.payload.glm53_topk").choose
+    sys.modules.pop("image.payload.glm53_topk", None)
 
 
 def candidates_of(logits: torch.Tensor, ends: torch.Tensor, count: int, seed: int) -> torch.Tensor:
@@ -57,3 +75,34 @@ def test_too_few_candidates_are_refused() -> None:
     ends = torch.tensor([8], dtype=torch.int32)
     with pytest.raises(ValueError, match="at least k=4"):
         refine_topk(torch.zeros(1, 8), torch.zeros(1, 3, dtype=torch.int32), ends * 0, ends, torch.empty(1, 4).int())
+
+
+def tied(rows: int, pools: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores of which about a third equal the 512th, so that the cut is a tie in every row."""
+    logits = torch.randn(rows, pools, generator=torch.Generator().manual_seed(pools))
+    cut = logits.kthvalue(pools - 512, dim=1, keepdim=True).values
+    return torch.where((logits - cut).abs() < 0.4, cut, logits), torch.full((rows,), pools, dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("rows", "pools", "calls"),
+    [
+        (1, 1300, 2),
+        pytest.param(1, 1300, 200, marks=pytest.mark.full),
+        pytest.param(1, 8000, 200, marks=pytest.mark.full),
+        pytest.param(64, 1300, 2, marks=pytest.mark.full),
+    ],
+)
+@pytest.mark.parametrize("way", ["overlay", "patch"])
+def test_the_models_own_size_by_overlay_and_by_patch(
+    rows: int, pools: int, calls: int, way: str, payload: Callable[..., Any]
+) -> None:
+    """k = 512 with 2 s of interpreter a row; 64 and 16128 rows of both widths, 200 calls each, ran on an H200."""
+    logits, ends = tied(rows, pools)
+    starts = torch.zeros_like(ends)
+    want = reference(logits, starts, ends, 512)
+    choose = refine_topk if way == "overlay" else payload
+    for seed in range(calls):
+        out = torch.full((rows, 512), -7, dtype=torch.int32)
+        choose(logits, candidates_of(logits, ends, 512 + SPARE, seed), starts, ends, out)
+        assert torch.equal(out, want)

@@ -97,7 +97,7 @@ def experts(backend: Any = NvFp4MoeBackend.FLASHINFER_CUTLASS, **other: Any) -> 
     """A layer and its method before process_weights_after_loading."""
     fields = {
         "w13_weight": torch.zeros(4, 256, 64, dtype=torch.uint8),
-        "w13_weight_scale": torch.zeros(4, 256, 8, dtype=torch.uint8),
+        "w13_weight_scale": torch.ones(4, 256, 8).to(torch.float8_e4m3fn),
         "w2_weight": torch.zeros(4, 128, 64, dtype=torch.uint8),
         "w2_weight_scale": torch.zeros(4, 128, 8, dtype=torch.uint8),
         "w13_weight_scale_2": torch.tensor([[1.0, 2.0]] * 4),
@@ -112,7 +112,7 @@ def experts(backend: Any = NvFp4MoeBackend.FLASHINFER_CUTLASS, **other: Any) -> 
     layer.w2_weight = torch.nn.Parameter(fields["w2_weight"], requires_grad=False)
     for name, value in other.items():
         setattr(layer, name, value)
-    return layer, SimpleNamespace(nvfp4_backend=backend)
+    return layer, SimpleNamespace(nvfp4_backend=backend, moe=SimpleNamespace(is_act_and_mul=True))
 
 
 ours = lambda *arguments, **named: note(f"ours limit={named['limit']} scaling={named['scaling']}")  # noqa: E731
@@ -121,6 +121,8 @@ layer, method = experts()
 ModelOptNvFp4FusedMoE.process_weights_after_loading(method, layer)
 made = layer._glm53_moe_decode.experts
 said["globals"] = {"up": made.up.tolist(), "gate": made.gate.tolist(), "down": made.down.tolist()}
+blocks = made.s13.view(torch.float8_e4m3fn).float()[0, :, 0]  # gate rows first: the stand-in reorders nothing
+said["whole scales"] = {"gate": float(blocks[0] * made.gate[0]), "up": float(blocks[-1] * made.up[0])}
 said["moe"] = {}
 shared = lambda x, order: note(f"shared {order.name}")  # noqa: E731
 for tokens in (1, 16, 17):

@@ -1,0 +1,1 @@
+../../experimental/topk/kernel.py
