@@ -81,8 +81,10 @@ def main() -> int:
     """Exit status 1 when a fault was not survived."""
     parser = argparse.ArgumentParser(prog="bench.recovery", description="Recovery beside the engine's own start.")
     parser.add_argument("files", type=Path, nargs="+", help="what bench.chaos wrote")
-    runs = [table([json.loads(line) for line in file.read_text().splitlines()]) for file in parser.parse_args().files]
-    machine.write("recovery", {"runs": runs})
+    parser.add_argument("--note", default="", help="what a reader of the result has to know")
+    chosen = parser.parse_args()
+    runs = [table([json.loads(line) for line in file.read_text().splitlines()]) for file in chosen.files]
+    machine.write("recovery", {"note": chosen.note, "runs": runs})
     return 0 if all(run["survived"] == run["faults"] for run in runs) else 1
 
 
