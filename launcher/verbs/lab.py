@@ -206,7 +206,8 @@ def _up(options: argparse.Namespace) -> int:
     first = lab.boxes[0]
     _say(f"\n  endpoint  http://{first.address}:{lab.api_port}/v1   (any box's address does)")
     _say(f"  page      http://{first.address}:{lab.status_port}/")
-    _say("  next      ./glm53 lab status | logs box1 | kill box2 | down")
+    name = "" if lab.name == state.DEFAULT_NAME else f"--name {lab.name} "
+    _say(f"  next      ./glm53 lab {name}status | logs box1 | kill box2 | down")
     return 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import sys
@@ -41,6 +42,8 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--box", action="append", default=[], metavar="HOST[:PORT]", help="a box to begin with")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="S", help="with --until: give up after S")
     options = parser.parse_args(arguments)
+    if not 0 < options.timeout < math.inf:
+        raise Refusal("--timeout", f"{options.timeout:g}", "seconds above 0", "Leave it out for an hour.")
     settings = _settings()
     default_port = settings.integer("STATUS_PORT") if settings else 8082
     bind = settings.text("STATUS_BIND") if settings else ""
@@ -174,7 +177,7 @@ def _numeric(lan: str) -> tuple[int, ...]:
 
 def _address(text: str, default_port: int) -> tuple[str, int]:
     host, colon, port = text.partition(":")
-    if not host or (colon and not port.isdigit()):
+    if not host or (colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
         raise Refusal("--box", text, "HOST or HOST:PORT", "./glm53 watch --box 192.168.1.21")
     return host, int(port) if port else default_port
 

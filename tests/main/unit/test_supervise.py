@@ -342,7 +342,7 @@ async def test_a_log_folder_that_takes_nothing_does_not_stop_the_engine(tmp_path
     await run.start()
     assert await asyncio.wait_for(run.wait(), 30) == 0
     await run.stop(1)
-    assert run.tail()[-1] == "still here"
+    assert "still here" in run.tail()  # the guard may complain after it
     assert "/proc/nowhere" in run.log.problem
 
 

@@ -127,3 +127,13 @@ def test_a_row_names_role_stage_time_and_deadline() -> None:
 def test_a_page_of_another_version_does_not_break_the_watch(garbage: dict[str, Any]) -> None:
     assert table([Seen("a", garbage)], 1.0)
     assert refusals([Seen("a", garbage)]) == []
+
+
+@pytest.mark.parametrize(
+    "words", ["--box 127.0.0.1:99999", "--box a:b:c", "--box :8082", "--box a:\u0668", "--timeout -1", "--timeout nan"]
+)
+def test_a_slip_is_refused_and_not_watched_for_ever(words: str) -> None:
+    command = [sys.executable, str(ROOT / "glm53"), "watch", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert f"glm53: {words.split()[0]}: seen " in done.stderr
