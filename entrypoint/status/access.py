@@ -152,10 +152,10 @@ def origin_allowed(header: str | None, host: str | None) -> bool:
 
 
 def own_names(hostname: str, more: str) -> frozenset[str]:
-    """The names this box answers to: localhost, its own with and without .local, and STATUS_HOSTS (by commas)."""
+    """The names this box answers to: localhost, its own with and without .local, and `more` (host[:port],...)."""
     own = hostname.lower().rstrip(".")
     short = own.partition(".")[0]
-    given = (part.strip().lower().rstrip(".") for part in more.split(","))
+    given = (part.partition(":")[0].strip().lower().rstrip(".") for part in more.split(","))
     return frozenset({"localhost", own, short, f"{short}.local", *given} - {"", ".local"})
 
 

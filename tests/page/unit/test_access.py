@@ -94,6 +94,7 @@ def test_no_text_is_a_cookie_or_a_token(text: str) -> None:
         ("SPARK-A.local.", True),
         ("localhost", True),
         ("page.example:8082", True),
+        ("gx10-1:8082", True),
         ("evil.example:8082", False),
         ("10.0.0.9.evil.example", False),
         ("10.0.0.9:8082@evil.example", False),
@@ -110,7 +111,7 @@ def test_no_text_is_a_cookie_or_a_token(text: str) -> None:
     ],
 )
 def test_hosts(host: str | None, allowed: bool) -> None:
-    assert host_allowed(host, own_names("spark-a.lan", "page.example")) is allowed
+    assert host_allowed(host, own_names("spark-a.lan", "page.example,gx10-1:8082")) is allowed
 
 
 @pytest.mark.parametrize(
