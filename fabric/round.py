@@ -25,7 +25,8 @@ GRACE_S = 5.0  # ranks end apart by no more than the worker's LINGER_S and `_par
 class Job:
     """What one rank is told. `host`, `port`: the head's engine address and the generation's check port.
 
-    expected_gbps  0 where nothing is expected; below 80 % of it the neighbour pairs are measured too
+    expected_gbps  0 where nothing is expected; below 80 % of what the least of all boxes expects the neighbour pairs
+                   are measured too
     facts          name -> text of what must be equal on all boxes
     """
 
@@ -48,6 +49,7 @@ class Job:
 class Outcome:
     """How a round ended, by ranks.
 
+    expected_gbps  of the box that expects least, which all went by
     phase    the last one reached; `missing` did not arrive; `blamed` rank -> why; `error` of this box
     """
 
@@ -56,6 +58,7 @@ class Outcome:
     blamed: Mapping[int, str] = field(default_factory=dict)
     error: str = ""
     gbps: float = 0.0
+    expected_gbps: float = 0.0
     seconds: float = 0.0
     latency_us: Mapping[str, float] = field(default_factory=dict)
     edges: Mapping[str, float] = field(default_factory=dict)
@@ -216,6 +219,7 @@ def outcome(events: Sequence[Mapping[str, Any]]) -> Outcome:
         blamed=blamed,
         error=error,
         gbps=float(result.get("gbps", 0.0)),
+        expected_gbps=float(result.get("expected_gbps", 0.0)),
         seconds=float(result.get("seconds", 0.0)),
         latency_us=dict(result.get("latency_us", {})),
         edges=dict(result.get("edges", {})),

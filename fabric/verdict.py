@@ -27,6 +27,7 @@ CURES: Mapping[str, str] = {
     "NIC firmware": "Bring all boxes to the same firmware: fwupdmgr update, then power off and on.",
     "GPU clock limits": "Look at the power supply and the air of the box that has one; unplug it for a minute.",
     "GPU top clock": "Take locked clocks off: sudo nvidia-smi -rgc. The boxes wait for the slowest one.",
+    "PCIe roots": "Give both twins of a port an address: see rail addresses in ./glm53 doctor of both boxes.",
     "rails": "Compare ./glm53 doctor of both boxes: cables and addresses.",
     "rail rate": "Use one kind of cable, and set no lower speed at a switch port.",
     "MTU": "Set 9000 on every rail of every box: sudo ip link set <netdev> mtu 9000, and in netplan.",

@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 from asyncio.subprocess import Process
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ OVERLAY_FILES = CONTAINER  # where ./glm53 mounts them
 DIFFER_BY_NATURE = frozenset(
     ("LAN_ADDRESS", "ROLE", "PEERS", "STATUS_BIND", "STATE_DIR", "LOG_DIR", "CACHE_ROOT", "MODEL_DIR", "DFLASH_MODEL")
 )
+ROOTS = "PCIe roots"
 SLACK_S = 20.0  # from the last box's arrival to the end of a healthy round
 
 
@@ -84,8 +85,9 @@ async def measure(boot: Boot, settings: Settings, record: Record) -> tuple[Row, 
 
     outcome = await one({}, job, boot.warm)
     variants: dict[str, float] = {}
+    expected = outcome.expected_gbps if outcome.complete else expected
     if gpu and outcome.complete and verdict.low(outcome.gbps, expected):
-        for name, extra in _variants(boot, mine).items():
+        for name, extra in _variants(boot, mine, _fewest(outcome.facts, ROOTS)).items():
             boot.board.step(f"bandwidth is low: measuring {name} apart")
             variants[name] = (await one(extra, replace(job, expected_gbps=0.0, probe_s=0.0, meet_s=30.0))).gbps
     took = boottime() - began
@@ -124,16 +126,24 @@ def _name(boot: Boot, lan: str) -> str:
     return f"{name} ({lan})" if name else lan
 
 
-def _variants(boot: Boot, mine: tuple[Rail, ...]) -> dict[str, dict[str, str]]:
-    """Every box has to come to the same list: Ring and Tree, then one PCIe root after the other."""
+def _variants(boot: Boot, mine: Sequence[Rail], roots: int) -> dict[str, dict[str, str]]:
+    """What is measured apart: Ring and Tree, then one PCIe root after the other where every box has `roots` of them.
+
+    The list is the same on every box, since all know the same facts: a box with another list would be waited for.
+    """
     assert boot.group_plan is not None
     found: dict[str, dict[str, str]] = {}
     if boot.group_plan.topology == "switch":
         found = {"Ring": {"NCCL_ALGO": "Ring"}, "Tree": {"NCCL_ALGO": "Tree"}}
-    for number, root in enumerate(sorted({rail.root for rail in mine})):
+    for number, root in enumerate(sorted({rail.root for rail in mine})[:roots] if roots > 1 else ()):
         names = ",".join(rail.device for rail in mine if rail.root == root)
         found[f"root {number}"] = {"NCCL_IB_HCA": f"={names}"}
     return found
+
+
+def _fewest(facts: Mapping[int, Mapping[str, str]], name: str) -> int:
+    """The least of a count that every box tells; 0 where one does not."""
+    return min((int(held.get(name, "0")) for held in facts.values()), default=0)
 
 
 def _lost(boot: Boot, before: Mapping[str, Mapping[str, int]], seconds: float) -> tuple[Row, ...]:
@@ -160,6 +170,7 @@ def facts(boot: Boot, settings: Settings, mine: tuple[Rail, ...]) -> dict[str, s
         **compared(boot.image),
         "kernel": boot.facts.kernel,
         "rails": str(len(mine)),
+        ROOTS: str(len({rail.root for rail in mine})),
         "rail rate": "/".join(sorted({f"{rail.rate:g}" for rail in mine})),
         "MTU": "/".join(sorted({str(rail.mtu) for rail in mine})),
         "NIC firmware": "/".join(sorted({device.firmware for device in devices(boot.root) if device.active})),

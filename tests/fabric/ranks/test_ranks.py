@@ -45,6 +45,12 @@ def test_a_low_bandwidth_is_looked_at_pair_by_pair() -> None:
     assert all(value > 0 for value in found[0].edges.values())
 
 
+def test_boxes_that_expect_different_bandwidths_go_by_the_least() -> None:
+    """One box has one rail, the others two: had each gone by its own, some would measure pairs and the rest not."""
+    quick = asyncio.run(together(job(2), {"expected_gbps": 1e6}, {"expected_gbps": 1e-6}))
+    assert [(one.complete, one.expected_gbps, dict(one.edges)) for one in quick] == [(True, 1e-6, {})] * 2
+
+
 def test_a_box_that_never_comes_is_named() -> None:
     found = asyncio.run(together(replace(job(3), meet_s=12.0), {}, {}))
     assert found[0].missing == (2,)

@@ -135,3 +135,18 @@ def test_wrong_cabling_is_a_row_by_itself_and_a_refusal_where_a_ring_was_asked_f
     assert (layout, wrong) == (None, ())
     assert any(row.name == "cabling" and "192.168.0.12" in row.seen for row in rows)
     assert rails.cabling(boot, settings(TOPOLOGY="ring"))[2]
+
+
+def test_all_boxes_measure_the_same_things_apart_when_one_has_fewer_roots(
+    trees: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = group("switch", 3, random.Random(1), plain=True)
+    specs[1].ports = specs[1].ports[:1]
+    boots = [_member(specs, trees, at, monkeypatch) for at in range(3)]
+    mine = [rails.box_rails(boot, settings()) for boot in boots]
+    told = {at: check.facts(boot, settings(), mine[at]) for at, boot in enumerate(boots)}
+    assert [held["PCIe roots"] for held in told.values()] == ["2", "1", "2"]
+    fewest = check._fewest(told, "PCIe roots")
+    lists = {tuple(check._variants(boot, mine[at], fewest)) for at, boot in enumerate(boots)}
+    assert lists == {("Ring", "Tree")}
+    assert tuple(check._variants(boots[0], mine[0], 2)) == ("Ring", "Tree", "root 0", "root 1")
