@@ -129,6 +129,7 @@ class Camera:
 
 
 SERIOUS = ("serious", "critical")
+SERVES = r"^Serving: glm53 on 4 boxes"
 
 
 def home() -> Path:
@@ -146,8 +147,8 @@ def home() -> Path:
 class Tour:
     """The situations, in order, on one lab."""
 
-    def __init__(self, lab: Lab, engine: str, camera: Camera | None) -> None:
-        self.lab, self.camera, self.long_s = lab, camera, LONG_S[engine]
+    def __init__(self, lab: Lab, held: Any, engine: str, camera: Camera | None) -> None:
+        self.lab, self.held, self.camera, self.long_s = lab, held, camera, LONG_S[engine]
         self.made = providers.of(lab)
         self.seen: list[Seen] = []
 
@@ -161,62 +162,74 @@ class Tour:
         self.seen.append(found)
         print(f"{found.after_s:6.1f}s  agree {found.agree_s:.1f}s  {name}: {sentence}  {found.axe or ''}", flush=True)
 
-    def kill(self, box: Box, what: str) -> None:
-        """SIGKILL to the kit or the engine of a box."""
-        processes.send(self.made.find(self.lab, box, what), signal.SIGKILL)
-
-    def serving(self, name: str = "serving") -> None:
-        """Until all serve."""
-        self.see(name, self.lab.boxes, r"^Serving: glm53 on 4 boxes", picture=name == "serving")
+    def start(self, *boxes: Box) -> None:
+        """Start boxes."""
+        for box in boxes:
+            cluster.start(self.lab, box, self.held)
 
 
-def tour(lab: Lab, held: Any, engine: str, camera: Camera | None) -> list[Seen]:
-    """Everything of "Must hold" that the sentence has to get right."""
-    one = Tour(lab, engine, camera)
-    first, second, third, fourth = lab.boxes
-    cluster.start(lab, first, held)
+Act = Callable[["Tour"], None]
+
+
+def boot(one: Tour) -> None:
+    """From zero to serving; one box comes first."""
+    first, *others = one.lab.boxes
+    one.start(first)
     one.see("one box", [first], r"^Waiting: 1 of 4 boxes are here")
-    for box in (second, third, fourth):
-        cluster.start(lab, box, held)
-    one.see("booting", lab.boxes, r"^Starting: \S+ \(\S+\) at “(Launch vLLM|Prove it)”")
-    one.serving()
+    one.start(*others)
+    one.see("booting", one.lab.boxes, r"^Starting: \S+ \(\S+\) at “(Launch vLLM|Prove it)”")
+    one.see("serving", one.lab.boxes, SERVES)
 
-    one.kill(third, "kit")
+
+def killed(one: Tour) -> None:
+    """A box has no power for a while."""
+    one.start(*one.lab.boxes)
+    until(one.lab, one.lab.boxes, SERVES, one.long_s)
+    first, second, third, fourth = one.lab.boxes
+    one.made.kill_all(one.lab, third)
     one.see("box killed", [first, second, fourth], r"box3 .*(is gone|no kit running|refuses connections)", 15)
-    one.serving("serving again after the box was killed")
+    one.see("box away", [first, second, fourth], r"^Waiting: 3 of 4 boxes are here; \S*box3 ", 30, picture=False)
+    one.start(third)
+    one.see("box back", one.lab.boxes, SERVES, picture=False)
 
-    one.made.pause(lab, second)
+
+def paused(one: Tour) -> None:
+    """A box stands still, engine and all."""
+    one.start(*one.lab.boxes)
+    until(one.lab, one.lab.boxes, SERVES, one.long_s)
+    first, second, third, fourth = one.lab.boxes
+    one.made.pause(one.lab, second)
     one.see("box paused", [first, third, fourth], r"box2 \(\S+\) is silent", 15)
-    one.see("box paused, no token", [first, third, fourth], r"^(Restarting|Waiting): .*box2", 60)
-    one.made.resume(lab, second)
-    one.serving("serving again after the pause")
-
-    one.kill(fourth, "engine")
-    one.see("worker's engine killed", lab.boxes, r"the engine of \S*box4 \(\S+\) ended", 15)
-    one.serving("serving again after the engine was killed")
-    return one.seen
+    one.see("no token", [first, third, fourth], r"^(Restarting|Waiting): .*box2", 60, picture=False)
+    one.made.resume(one.lab, second)
+    one.see("box goes on", one.lab.boxes, SERVES, picture=False)
 
 
-def refusal(lab: Lab, held: Any, engine: str, camera: Camera | None) -> list[Seen]:
-    """One box of four has another TP."""
-    one = Tour(lab, engine, camera)
-    for box in lab.boxes:
-        cluster.start(lab, box, held)
-    one.see("refusal", lab.boxes, r"^Refused: .*MAX_MODEL_LEN", 60)
-    return one.seen
+def engine(one: Tour) -> None:
+    """A worker's engine is killed."""
+    one.start(*one.lab.boxes)
+    until(one.lab, one.lab.boxes, SERVES, one.long_s)
+    processes.send(one.made.find(one.lab, one.lab.boxes[3], "engine"), signal.SIGKILL)
+    one.see("worker's engine killed", one.lab.boxes, r"the engine of \S*box4 \(\S+\) ended", 15)
+    one.see("serving again", one.lab.boxes, SERVES, picture=False)
 
 
-def untrue(lab: Lab, held: Any, engine: str, camera: Camera | None) -> list[Seen]:
+def refusal(one: Tour) -> None:
+    """One box of four has another MAX_MODEL_LEN."""
+    one.start(*one.lab.boxes)
+    one.see("refusal", one.lab.boxes, r"^Refused: .*MAX_MODEL_LEN", 60)
+
+
+def untrue(one: Tour) -> None:
     """An engine that serves and does not answer the self-test's questions."""
-    one = Tour(lab, engine, camera)
-    for box in lab.boxes:
-        cluster.start(lab, box, held)
-    one.see("self-test failed", lab.boxes, r"^Not healthy: the self-test failed")
-    return one.seen
+    one.start(*one.lab.boxes)
+    one.see("self-test failed", one.lab.boxes, r"^Not healthy: the self-test failed")
 
 
 @contextmanager
-def a_lab(name: str, engine: str, chosen: dict[str, str], failing: bool = False) -> Iterator[tuple[Lab, Any]]:
+def a_lab(
+    name: str, engine: str, chosen: dict[str, str], failing: bool = False, boxes: int = BOXES
+) -> Iterator[tuple[Lab, Any]]:
     """A lab that is described and held, nothing started; taken down at the end."""
     settings = SETTINGS | chosen
     state.home().mkdir(exist_ok=True)
@@ -230,7 +243,7 @@ def a_lab(name: str, engine: str, chosen: dict[str, str], failing: bool = False)
         script.write_text(f'#!/bin/sh\nexec "{python}" "{program}" "$@"\n')
         script.chmod(0o755)
         settings |= {"ENGINE_PYTHON": str(script)}
-    lab, held = cluster.create(name, BOXES, settings)
+    lab, held = cluster.create(name, boxes, settings)
     try:
         yield lab, held
     finally:
@@ -240,14 +253,18 @@ def a_lab(name: str, engine: str, chosen: dict[str, str], failing: bool = False)
             file.unlink()
 
 
-TOURS: dict[str, tuple[Callable[..., list[Seen]], dict[str, str], bool]] = {
-    "life": (tour, {}, False),
+# Name -> what happens, knobs, and whether the engine fails every question.
+TOURS: dict[str, tuple[Act, dict[str, str], bool]] = {
+    "boot": (boot, {}, False),
+    "killed": (killed, {}, False),
+    "paused": (paused, {}, False),
+    "engine": (engine, {}, False),
     "refusal": (refusal, {"box2.MAX_MODEL_LEN": "512"}, False),
     "untrue": (untrue, {}, True),
 }
 
 
-def run(engine: str, pictures: Path | None, only: Sequence[str] = ()) -> list[Seen]:
+def run(kind: str, pictures: Path | None, only: Sequence[str] = ()) -> list[Seen]:
     """All tours; one list of what was seen."""
     camera = Camera(pictures) if pictures is not None else None
     seen: list[Seen] = []
@@ -255,9 +272,11 @@ def run(engine: str, pictures: Path | None, only: Sequence[str] = ()) -> list[Se
         for name, (act, chosen, failing) in TOURS.items():
             if only and name not in only:
                 continue
-            with a_lab(f"page-{name}", engine, chosen, failing) as (lab, held):
+            with a_lab(f"page-{name}", kind, chosen, failing) as (lab, held):
                 providers.of(lab).prepare(lab)
-                seen += act(lab, held, engine, camera)
+                one = Tour(lab, held, kind, camera)
+                act(one)
+                seen += one.seen
     finally:
         if camera is not None:
             camera.close()
