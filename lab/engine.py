@@ -68,12 +68,34 @@ def enter(phase: str, rank: int, model: Path) -> None:
     time.sleep(SLOW_S if fault["do"] == "slow" else 10**6)
 
 
+class Histogram:
+    """Cumulative buckets, as vLLM's; seconds."""
+
+    BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.counts = [0] * (len(self.BOUNDS) + 1)
+
+    def observe(self, seconds: float) -> None:
+        """One observation."""
+        for index, bound in enumerate((*self.BOUNDS, float("inf"))):
+            self.counts[index] += seconds <= bound
+
+    def lines(self) -> list[str]:
+        """The buckets in the text format."""
+        bounds = (*(str(bound) for bound in self.BOUNDS), "+Inf")
+        pairs = zip(bounds, self.counts, strict=True)
+        return [f'vllm:{self.name}_bucket{{engine="0",le="{bound}"}} {count}\n' for bound, count in pairs]
+
+
 class Counts:
     """What /metrics shows; it moves only when a step came back."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.running = self.generated = self.prompted = self.steps = 0
+        self.running = self.generated = self.prompted = self.steps = self.finished = 0
+        self.first, self.gap = Histogram("time_to_first_token_seconds"), Histogram("inter_token_latency_seconds")
 
     def text(self) -> str:
         """The lines of vLLM's /metrics that the kit reads."""
@@ -86,18 +108,24 @@ class Counts:
                 "iteration_tokens_total_count": self.steps,
                 "kv_cache_usage_perc": 0.0,
             }
-        return "".join(f'vllm:{name}{{engine="0"}} {value}\n' for name, value in rows.items())
+            lines = [f'vllm:{name}{{engine="0"}} {value}\n' for name, value in rows.items()]
+            lines.append(f'vllm:request_success_total{{engine="0",finished_reason="length"}} {self.finished}\n')
+            return "".join([*lines, *self.first.lines(), *self.gap.lines()])
 
 
 COUNTS = Counts()
 STEPS: queue.Queue[queue.Queue[int]] = queue.Queue()
 
 
-def token(timeout_s: float | None = None) -> int:
-    """One step of all ranks; the number of ranks that took part."""
+def token(first: bool = False) -> int:
+    """One step of all ranks; the number of ranks that took part. `first` of its request."""
     answer: queue.Queue[int] = queue.Queue()
+    began = time.monotonic()
     STEPS.put(answer)
-    return answer.get(timeout=timeout_s)
+    ranks = answer.get()
+    with COUNTS.lock:
+        (COUNTS.first if first else COUNTS.gap).observe(time.monotonic() - began)
+    return ranks
 
 
 class Api(BaseHTTPRequestHandler):
@@ -125,10 +153,11 @@ class Api(BaseHTTPRequestHandler):
             if asked.get("stream"):
                 self._stream(count, float(asked.get("pause_s", 0)))
                 return
-            words = [str(token()) for _ in range(count)]
+            words = [str(token(first=not number)) for number in range(count)]
         finally:
             with COUNTS.lock:
                 COUNTS.running -= 1
+                COUNTS.finished += 1
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": " ".join(words)},
@@ -146,7 +175,7 @@ class Api(BaseHTTPRequestHandler):
         self.close_connection = True
         for number in range(count):
             end = "length" if number == count - 1 else None
-            choice = {"index": 0, "delta": {"content": f"{token()} "}, "finish_reason": end}
+            choice = {"index": 0, "delta": {"content": f"{token(first=not number)} "}, "finish_reason": end}
             chunk = {"id": "1", "object": "chat.completion.chunk", "model": "glm53", "choices": [choice]}
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
             self.wfile.flush()

@@ -248,7 +248,7 @@ def _missing(facts: Facts) -> Verdict | None:
     if len(here) < facts.tp:
         away = [f"{box.name} {'has no kit running' if box.gone else 'does not answer'}" for box in lost]
         what = f"{len(here)} of {facts.tp} boxes are here"
-        return Verdict(False, "busy", "Waiting", "; ".join([what, *away]) + before)
+        return Verdict(False, "bad" if lost else "busy", "Waiting", "; ".join([what, *away]) + before)
     if len(here) > facts.tp:
         names = _list([box.name for box in here])
         return Verdict(False, "bad", "Waiting", f"{len(here)} boxes are here for TP={facts.tp}: {names}")

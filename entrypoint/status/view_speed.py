@@ -62,6 +62,8 @@ def speed(boxes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     row, history = found[0], found[0]["status"]["throughput"]
     ages = [age + (row["age_s"] or 0.0) for age in history["age_s"]]
+    if not ages or ages[-1] > SPAN_S:
+        return None
     return {
         "source": row["status"]["service"]["hostname"] or row["lan"],
         "plots": [_plot(one, history, ages) for one in PLOTS],

@@ -47,7 +47,7 @@ def _stretches(status: Mapping[str, Any], age_s: float) -> list[Stretch]:
         if stage["began_s"] is None or stage["elapsed_s"] is None or stage["key"] == LAST:
             continue
         start = -stage["began_s"] - age_s
-        end = start + stage["elapsed_s"]
+        end = 0.0 if stage["state"] == "running" else start + stage["elapsed_s"]
         if found and start - found[-1].end > APART_S:
             found = []
         title = f"{stage['label']} {show_seconds(stage['elapsed_s'])}"
