@@ -161,8 +161,7 @@ def guard(context: Context) -> Middleware:
         if boot is None:
             return own_names("", "")
         # PEERS is often one list for all boxes, this one among them: its names are the operator's own.
-        return own_names(
-            boot.hostname, ",".join(boot.text(name, "") for name in ("STATUS_HOSTS", "HEAD_HOST", "PEERS"))
-        )
+        given = (boot.text(name, "") for name in ("STATUS_HOSTS", "HEAD_HOST", "PEERS"))
+        return own_names(boot.hostname, ",".join(given))
 
     return Middleware(Guard, names=names)

@@ -151,7 +151,8 @@ def ask(host: str, port: int) -> Seen:
         with DIRECT.open(f"http://{host}:{port}/status.json", timeout=ANSWER_S) as reply:
             status: Any = json.load(reply)
     except urllib.error.HTTPError as error:
-        return Seen(host, None, f"HTTP {error.code}")
+        named = ": not a name of that box (STATUS_HOSTS); ask its address" if error.code == 421 else ""
+        return Seen(host, None, f"HTTP {error.code}{named}")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         return Seen(host, None, str(getattr(reason, "strerror", None) or reason or type(error).__name__))
