@@ -27,11 +27,6 @@ LONGEST_LINE = 8 * 1024
 FOLLOWERS = 16
 FOLLOW_S, LOOK_S, ALIVE_S = 3600.0, 0.5, 15.0
 MOST_LISTED = 500
-STYLE = (
-    ":root{color-scheme:light dark;font:15px/1.5 system-ui,sans-serif}body{max-width:56rem;margin:2rem auto;"
-    "padding:0 1rem}table{border-collapse:collapse}td,th{padding:.2rem 1.2rem .2rem 0;text-align:left}"
-    "input,button{font:inherit;padding:.35rem .6rem}label{display:block;margin:.8rem 0}"
-)
 
 
 def routes(context: Context) -> list[BaseRoute]:
@@ -210,7 +205,7 @@ def _form(context: Context, said: str = "", status: int = 200) -> Response:
 def _page(title: str, body: str, status: int = 200) -> Response:
     text = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style><main><h1>{escape(title)}</h1>{body}"
+        f'<title>{escape(title)}</title><link rel="stylesheet" href="/page.css"><main><h1>{escape(title)}</h1>{body}'
         '<p><a href="/">Status</a></p></main></html>'
     )
     return HTMLResponse(text, status, headers=HEADERS)
