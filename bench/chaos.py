@@ -39,6 +39,7 @@ from launcher.paths import ROOT
 SETTINGS = {
     "LOST_S": str(LOST_S),
     "RETRIES": "1000",
+    "RETRY_RESET_S": "1",  # a fault has nothing to do with the one before: no back-off grows from fault to fault
     "JOIN_S": "60",
 }
 WATCHES = {  # real vLLM compiles for its first answers, and this machine is shared

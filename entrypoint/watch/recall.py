@@ -19,6 +19,7 @@ from group.store import Store
 from preflight.checks.scene import link_to
 
 LOOK_S = 1.0
+HEAR_S = 2.0
 BLOCKED, HELD = "memory after the stop", "Something else holds it: see ps aux --sort=-rss."
 
 
@@ -72,6 +73,8 @@ async def generation_ended(boot: Boot, reason: str, died: bool, served_s: float)
     store, cause = driver.store, limits.cause(reason, died, served_s > 0)
     if not cause:
         return
+    if died:
+        await _hear_all(boot)
     gone = _gone(boot)
     if died and gone:
         log("watch", f"not counted: {gone} went away, and an engine does not outlive its peers")
@@ -91,6 +94,21 @@ async def generation_ended(boot: Boot, reason: str, died: bool, served_s: float)
         with suppress(TimeoutError):
             async with asyncio.timeout(again.pause_s):
                 await boot.leave.wait()
+
+
+async def _hear_all(boot: Boot) -> None:
+    """Until every other seat has answered or refused anew, HEAR_S at most: an engine that lost its peer ends before
+    the next poll says that the peer's kit is gone, and that end would be counted as our own.
+    """
+    _, driver, members = boot.need()
+    record, began = driver.own.record, boottime()
+    others = [seat.lan for seat in record.seats if seat.lan != boot.lan] if record is not None else []
+    while boottime() - began < HEAR_S:
+        sights = members.sights()
+        if all(lan in sights and max(sights[lan].began, sights[lan].refused_began) > began for lan in others):
+            return
+        members.poke()
+        await driver.changed(0.1)
 
 
 def _gone(boot: Boot) -> str:
