@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -204,6 +204,13 @@ class Boot:
         """/member.json, for the page's app. Empty while this box does not know its own address."""
         self.answers += 1
         return self.driver.answer(nonce, dialled) if self.driver else b"{}"
+
+    def look_again(self) -> None:
+        """Before a new incarnation is shown: cables are moved and MTUs set while a group is down."""
+        from preflight.facts.network import interfaces
+
+        if self.facts is not None:
+            self.facts = replace(self.facts, interfaces=interfaces(self.root))
 
     def remember_memory(self) -> None:
         """The memory this incarnation has to offer; published once, so that all boxes size alike."""

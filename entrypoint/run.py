@@ -122,6 +122,7 @@ async def _clear(boot: Boot) -> None:
         await recall.generation_ended(boot, reason, died, served_s)
         await recall.memory_back(boot)
     boot.remember_memory()
+    boot.look_again()
     driver.formation, driver.gone = None, True
     driver.poke()
 

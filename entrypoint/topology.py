@@ -197,7 +197,7 @@ def _wrong(
         seen = f"{', '.join(link_local)} have link-local addresses (169.254/16) on their cables"
         cure = (
             "All cables then are one subnet and nobody can tell them apart: give each cable a subnet of its own, one "
-            "for each PCIe root; ./glm53 doctor prints the netplan text."
+            "for each PCIe root, as docs/host-setup.md numbers them."
         )
         return (Refusal("cabling", seen, "a subnet for every cable", cure),)
     found = []

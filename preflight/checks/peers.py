@@ -79,7 +79,7 @@ def _automatic(members: Mapping[str, Sequence[Rail]]) -> list[Row]:
     if len(boxes) != len(members) or len(members) not in LOOPS or not all(len(members[lan]) > 2 for lan in boxes):
         return []
     seen = f"169.254/16 on two ports of each of {len(boxes)} boxes: a loop and a switch look alike"
-    cure = "Give every cable (on a switch: every port) a subnet of its own; ./glm53 doctor prints the netplan text."
+    cure = "Give every cable (on a switch: every port) a subnet of its own, as docs/host-setup.md numbers them."
     return [Row(CABLES, "WARN", seen, "addresses that tell the cables apart", cure)]
 
 

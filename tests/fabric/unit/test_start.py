@@ -150,3 +150,14 @@ def test_all_boxes_measure_the_same_things_apart_when_one_has_fewer_roots(
     lists = {tuple(check._variants(boot, mine[at], fewest)) for at, boot in enumerate(boots)}
     assert lists == {("Ring", "Tree")}
     assert tuple(check._variants(boots[0], mine[0], 2)) == ("Ring", "Tree", "root 0", "root 1")
+
+
+def test_what_changed_while_a_group_was_down_is_told_with_the_next_incarnation(trees: Path) -> None:
+    mine = spec()
+    boot = Boot({}, root=write(mine, trees))
+    boot.facts = gather(trees)
+    mine.ports[0].mtu = 1500
+    write(mine, trees)
+    assert {one.mtu for one in boot.facts.interfaces if one.connectx} == {9000}
+    boot.look_again()
+    assert {one.mtu for one in boot.facts.interfaces if one.connectx} == {9000, 1500}
