@@ -1,27 +1,50 @@
-"""How fast are the 4-bit and 8-bit kernels on this GPU, beside what its memory can do; `./glm53 bench kernels`.
+"""How fast are the kernels on this GPU, and are they right; `./glm53 bench kernels`.
 
-Checks first (bench/kernels_checks.py), then ceilings, then each kernel at the sizes of TP=4 over working sets several
-times the L2, then the time of dequantise-then-matmul for the same work. JSON goes to bench/results/kernels-<gpu>.json.
+The sections of bench/kernels_sizes.py in order: checks, what the memory can do, then each kernel over working sets
+several times the L2 with the plain way beside it, and vLLM's own kernel where vLLM imports. `--dry-run` lists all of
+it and needs no GPU. JSON goes to bench/results/kernels-<gpu>.json after every section, so that nothing is lost when a
+lent machine's time ends.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import triton
 
-from bench import kernels_checks
+from bench import kernels_checks, kernels_small, kernels_sparse_mla
+from bench.kernels_sizes import (
+    DENSE_TOKENS,
+    EXPERTS,
+    GATE_TOKENS,
+    HEADS,
+    HIDDEN,
+    INTERMEDIATE,
+    LM_HEAD,
+    MHC_TOKENS,
+    MLA_TOKENS,
+    MOE_TOKENS,
+    POOL_ROWS,
+    POOLS,
+    SECTIONS,
+    SIZES,
+    TOPK,
+)
 from bench.kernels_timing import ceilings, seconds_each, sets_for
-from bench.kernels_variants import EXPERTS, HIDDEN, INTERMEDIATE, LM_HEAD, SIZES, TOPK
 from experimental.dense_fp8 import launch as fp8
 from experimental.dense_w4 import launch as w4
+from experimental.launch import FOLDER
 from experimental.moe_decode import launch as moe
 from experimental.moe_decode import reference
 from experimental.nvfp4.kernel import UNSCALE
@@ -41,7 +64,7 @@ def dense_w4_rows(tp: int) -> list[dict[str, Any]]:
         scales = torch.randint(0x20, 0x70, (sets, padded, k // 16), dtype=torch.uint8, device="cuda")
         words, pairs = packed.view(torch.int16), scales.view(torch.int16)
         alpha = torch.full((1,), 1e-3 * UNSCALE["bf16"], device="cuda")
-        for m in (1, 8, 16):
+        for m in DENSE_TOKENS:
             x = torch.randn(m, k, device="cuda").bfloat16()
             out = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
             shape = w4.shape_for(n, k, m)
@@ -64,7 +87,7 @@ def dense_fp8_rows(tp: int) -> list[dict[str, Any]]:
         sets = sets_for(size)
         w = torch.randint(0, 120, (sets, padded, k), dtype=torch.uint8, device="cuda").view(torch.float8_e4m3fn)
         scale = torch.rand(padded, device="cuda")
-        for m in (1, 8, 16):
+        for m in DENSE_TOKENS:
             x = torch.randn(m, k, device="cuda").bfloat16()
             x8, x_scale = torch.empty(m, k, dtype=w.dtype, device="cuda"), torch.empty(m, device="cuda")
             out = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
@@ -91,7 +114,7 @@ def moe_rows(tp: int) -> list[dict[str, Any]]:
     half = INTERMEDIATE[tp]
     layer = reference.random_experts(EXPERTS, HIDDEN, half, "cuda")
     each = 3 * half * HIDDEN * 9 // 16
-    for m in (1, 2, 4, 8, 16, 32, 64):
+    for m in MOE_TOKENS:
         batches = [kernels_checks.routed(m, EXPERTS, "random") for _ in range(max(4, 64 // m))]
         touched = [len(ids.unique()) for ids in batches]
         weights = torch.rand(m, TOPK, device="cuda")
@@ -100,10 +123,7 @@ def moe_rows(tp: int) -> list[dict[str, Any]]:
         space = moe.workspace(m, TOPK, half, x.device)
         call = partial(moe.moe, limit=10.0, scaling=1.0, shape=moe.shape_for(m))
         seconds = seconds_each([partial(call, x, ids, weights, layer, out, space) for ids in batches])
-        plain = None
-        if m <= 8:
-            experts = batches[0].unique().tolist()
-            plain = seconds_each([partial(_plain_moe, x, experts, layer)], repeats=3)
+        plain = seconds_each([partial(_plain_moe, x, batches[0].unique().tolist(), layer)], repeats=3)
         row = _row("moe_decode", f"TP={tp} I={half}", m, each * sum(touched) / len(touched), seconds, plain)
         row["experts_touched"] = sum(touched) / len(touched)
         rows.append(row)
@@ -128,37 +148,154 @@ def launch_floor() -> float:
     return 1e6 * seconds_each([partial(fp8.quantise, x, x8, scale)] * 64)
 
 
-def _row(kernel: str, size: str, m: int, moved: float, seconds: float, plain: float | None) -> dict[str, Any]:
+def _row(kernel: str, size: str, m: int, moved: float, seconds: float, plain: float) -> dict[str, Any]:
     units = torch.cuda.get_device_properties(0).multi_processor_count
     rate = moved / seconds / 1e9
     row = {"kernel": kernel, "size": size, "m": m, "us": seconds * 1e6, "gbps": rate, "gbps_per_sm": rate / units}
-    return row | {"plain_us": None if plain is None else plain * 1e6}
+    return row | {"plain_us": plain * 1e6}
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The tables of the READMEs."""
-    read = result["ceilings"]["read_gbps"]
-    lines = [
-        f"{result['gpu']}, {result['sms']} SMs; copy {result['ceilings']['copy_gbps']:.0f} GB/s, read {read:.0f} GB/s; "
-        f"an empty launch in a graph {result['launch_floor_us']:.1f} us.",
-        "",
-        "| kernel | size | M | us | GB/s | GB/s per SM | share of read | dequantise, then matmul, us |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in result["rows"]:
-        plain = "" if row["plain_us"] is None else f"{row['plain_us']:.0f}"
+    """The tables of the READMEs for what was measured."""
+    lines = [f"{result['gpu']}, {result['sms']} SMs."]
+    rows = [row for name in ("dense_w4", "dense_fp8", "moe_decode") for row in result.get(name, ())]
+    read = result.get("ceilings", {}).get("read_gbps")
+    if read:
+        lines[0] = (
+            f"{result['gpu']}, {result['sms']} SMs; copy {result['ceilings']['copy_gbps']:.0f} GB/s, read {read:.0f} "
+            f"GB/s; an empty launch in a graph {result['ceilings']['launch_floor_us']:.1f} us."
+        )
+    if rows:
+        lines += [
+            "",
+            "| kernel | size | M | us | GB/s | GB/s per SM | share of read | dequantise, then matmul, us |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+    for row in rows:
+        share = f"{100 * row['gbps'] / read:.0f} %" if read else ""
         lines.append(
             f"| {row['kernel']} | {row['size']} | {row['m']} | {row['us']:.1f} | {row['gbps']:.0f} | "
-            f"{row['gbps_per_sm']:.1f} | {100 * row['gbps'] / read:.0f} % | {plain} |"
+            f"{row['gbps_per_sm']:.1f} | {share} | {row['plain_us']:.0f} |"
         )
+    if "sparse_mla" in result:
+        lines += [
+            "",
+            "| sparse_mla, tokens | us | gather alone us | products alone us | share of the slower | torch us |",
+            "|---|---|---|---|---|---|",
+        ]
+        for row in result["sparse_mla"]["times"]:
+            lines.append(
+                f"| {row['tokens']} | {1e3 * row['ms']:.1f} | {1e3 * row['gather_only_ms']:.1f} | "
+                f"{1e3 * row['products_only_ms']:.1f} | {100 * row['share_of_limit']:.0f} % | "
+                f"{1e3 * row['torch_ms']:.0f} |"
+            )
+    for name in ("topk", "head_gate", "mhc"):
+        for row in result.get(name, ()):
+            lines.append(f"{name} " + " ".join(f"{key}={_short(value)}" for key, value in row.items()))
     return "\n".join(lines)
 
 
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _ceilings(options: argparse.Namespace) -> dict[str, float]:
+    return ceilings() | {"launch_floor_us": launch_floor()}
+
+
+def _sparse_mla(options: argparse.Namespace) -> dict[str, Any]:
+    report: dict[str, Any] = {}
+    if not kernels_sparse_mla.checked(report, options.quick):
+        raise Wrong("sparse_mla: see above")
+    return report | {"times": [kernels_sparse_mla.timed(tokens, HEADS[4], 2048, ()) for tokens in MLA_TOKENS]}
+
+
+def _topk(options: argparse.Namespace) -> list[dict[str, Any]]:
+    shapes = itertools.product(POOL_ROWS, POOLS, (True, False))
+    rows = [kernels_small.topk_case(rows, pools, ties=ties) for rows, pools, ties in shapes]
+    if any(row["calls_that_differ"] or not row["equals_stable_sort"] for row in rows):
+        raise Wrong(f"topk: {rows}")
+    return rows
+
+
+def _head_gate(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = [kernels_small.gate_case(tokens) for tokens in GATE_TOKENS]
+    if any(row["error"] > 1e-5 for row in rows):
+        raise Wrong(f"head_gate: {rows}")
+    return rows
+
+
+def _causal_conv(options: argparse.Namespace) -> dict[str, Any] | str:
+    path = options.conv or kernels_small.stock_file("model_executor/layers/mamba/ops/causal_conv1d.py")
+    if path is None:
+        return "left out: no vLLM here; --conv FILE with its causal_conv1d.py"
+    found = kernels_small.conv(path)
+    if not all(case["equal"] for case in found["cases"]):
+        raise Wrong(f"causal_conv: {found['cases']}")
+    return found
+
+
+def _mhc(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = [kernels_small.mhc_case(tokens) for tokens in MHC_TOKENS]
+    if any(row["error"] > 1e-5 for row in rows):
+        raise Wrong(f"mhc: {rows}")
+    return rows
+
+
+class Wrong(RuntimeError):
+    """A check that did not hold."""
+
+
+# A function a section of bench/kernels_sizes.py, under its name.
+MEASURES: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "checks": lambda options: kernels_checks.run(),
+    "ceilings": _ceilings,
+    "dense_w4": lambda options: dense_w4_rows(options.tp),
+    "dense_fp8": lambda options: dense_fp8_rows(options.tp),
+    "moe_decode": lambda options: moe_rows(options.tp),
+    "sparse_mla": _sparse_mla,
+    "topk": _topk,
+    "head_gate": _head_gate,
+    "causal_conv": _causal_conv,
+    "mhc": _mhc,
+}
+
+
+def measure(options: argparse.Namespace, result: dict[str, Any], out: Path) -> int:
+    """Run the sections into `result`, writing it after each one; how many failed or found no time.
+
+    A section starts only before the deadline of --minutes, so the run ends one section after it at the latest.
+    """
+    started, failed = time.monotonic(), 0
+    for section in SECTIONS:
+        if (options.only and section.name not in options.only) or (options.no_checks and section.name == "checks"):
+            continue
+        begun = time.monotonic()
+        if begun - started > 60 * options.minutes:
+            result[section.name] = f"left out: no time left of {options.minutes} minutes"
+            failed += 1
+        else:
+            try:
+                result[section.name] = MEASURES[section.name](options)
+            except (Wrong, SystemExit, RuntimeError) as problem:
+                result["failures"] = {**result.get("failures", {}), section.name: str(problem)[:2000]}
+                failed += 1
+            torch.cuda.empty_cache()
+        result["seconds"] = {**result.get("seconds", {}), section.name: round(time.monotonic() - begun, 1)}
+        print(f"stage={section.name} seconds={result['seconds'][section.name]} failed={failed}", flush=True)
+        out.write_text(json.dumps(result, indent=1) + "\n")
+    return failed
+
+
 def main(arguments: list[str]) -> int:
-    """Check, measure, write the JSON, print the table."""
+    """Measure, write the JSON, print the tables; or list what would be measured."""
     parser = argparse.ArgumentParser(prog="glm53 bench kernels", description=__doc__)
     parser.add_argument("--tp", type=int, choices=tuple(SIZES), default=4, help="sizes per rank of this TP")
+    parser.add_argument("--only", nargs="+", choices=tuple(MEASURES), default=[], help="these sections only")
     parser.add_argument("--no-checks", action="store_true", help="measure only")
+    parser.add_argument("--quick", action="store_true", help="sparse_mla: fewer checks")
+    parser.add_argument("--minutes", type=float, default=8, help="start no section after this many minutes")
+    parser.add_argument("--conv", type=Path, help="vLLM's causal_conv1d.py, where vLLM itself is not installed")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     options = parser.parse_args(arguments)
     properties = torch.cuda.get_device_properties(0)
@@ -167,20 +304,19 @@ def main(arguments: list[str]) -> int:
         "capability": f"{properties.major}.{properties.minor}",
         "sms": properties.multi_processor_count,
         "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cubins": os.environ.get(FOLDER) is not None,
         "tp": options.tp,
     }
-    if not options.no_checks:
-        result["checks"] = kernels_checks.run()
-    result["ceilings"] = ceilings()
-    result["launch_floor_us"] = launch_floor()
-    result["rows"] = [*dense_w4_rows(options.tp), *dense_fp8_rows(options.tp), *moe_rows(options.tp)]
     name = re.sub(r"[^a-z0-9]+", "-", properties.name.lower()).strip("-")
     out = options.out or RESULTS / f"kernels-{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(result, indent=1) + "\n")
+    failed = measure(options, result, out)
     print(markdown(result))
     print(f"written: {out}")
-    return 0
+    for section, problem in result.get("failures", {}).items():
+        print(f"FAILED {section}: {problem}")
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench.kernels_variants import HIDDEN, INTERMEDIATE, LM_HEAD, SIZES, TOPK
+from bench.kernels_sizes import HIDDEN, INTERMEDIATE, LM_HEAD, SIZES, TOPK
 from experimental.dense_fp8 import launch as fp8
 from experimental.dense_w4 import launch as w4
 from experimental.moe_decode import launch as moe

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from bench.kernels_checks import dense_fp8_case, dense_w4_case
-from bench.kernels_variants import HIDDEN, LM_HEAD
+from bench.kernels_sizes import HIDDEN, LM_HEAD
 
 CASES = (
     (dense_w4_case, 4096, 2048, 16),

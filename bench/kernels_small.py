@@ -1,19 +1,17 @@
-"""topk, head_gate and causal_conv on the GPU at hand: are they right, always the same, and what do they cost.
+"""topk, head_gate, causal_conv and mhc on the GPU at hand: are they right, always the same, and what do they cost.
 
-    python -m bench.kernels_small [--conv FILE] [--out FILE]    with --conv: vLLM's causal_conv1d.py
-    python -m bench.kernels_small sanitize                      a few small launches, for compute-sanitizer
+Sections of bench/kernels.py. torch.topk on permuted columns gives topk's candidates here, another choice among ties
+on every call; vLLM's own kernels are in its wheel for GPUs only and are timed where that imports.
 
-vLLM's own top-k kernels are in its wheel for GPUs only; torch.topk on permuted columns gives the candidates here,
-another choice among ties on every call.
+    python -m bench.kernels_small    a few small launches of sparse_mla, topk and mhc, for compute-sanitizer
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import itertools
-import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -24,6 +22,9 @@ import torch
 from bench.kernels_timing import seconds_each
 from experimental.causal_conv.grouped import grouped
 from experimental.head_gate import launch as gate
+from experimental.mhc.launch import fused_post_pre
+from experimental.mhc.reference import random_inputs
+from experimental.mhc.reference import reference as mhc_reference
 from experimental.sparse_mla.launch import sparse_mla
 from experimental.topk.launch import SPARE, refine_topk
 
@@ -85,7 +86,34 @@ def topk_case(rows: int, width: int, *, ties: bool) -> dict[str, Any]:
         "refine_us": 1e6 * seconds_each([partial(refine_topk, logits, held, starts, ends, out)]),
         "torch_topk_512_us": 1e6 * seconds_each([partial(torch.topk, logits, K, dim=1, sorted=False)]),
         "torch_topk_544_us": 1e6 * seconds_each([partial(torch.topk, logits, K + SPARE, dim=1, sorted=False)]),
+        **stock_topk_us(logits, starts, ends),
     }  # fmt: skip
+
+
+def vllm_topk() -> Any | None:
+    """vLLM's registered CUDA operators with its top-k kernels, or None where its wheel for GPUs is not installed."""
+    try:
+        importlib.import_module("vllm._custom_ops")
+    except ImportError:
+        return None
+    return torch.ops._C if hasattr(torch.ops._C, "top_k_per_row_prefill") else None
+
+
+def stock_topk_us(logits: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor) -> dict[str, float | None]:
+    """us of vLLM's per-row kernel for k and for our candidates, for prefill and decode, and of its persistent one."""
+    stock, rows = vllm_topk(), logits.shape[0]
+    names = ("prefill_512", "prefill_544", "decode_512", "decode_544", "persistent_512")
+    if stock is None:
+        return dict.fromkeys((f"vllm_{name}_us" for name in names), None)
+    works: dict[str, Callable[[], Any]] = {}
+    strides = (rows, logits.stride(0), logits.stride(1))
+    for count in (K, K + SPARE):
+        out = torch.empty(rows, count, dtype=torch.int32, device="cuda")
+        works[f"prefill_{count}"] = partial(stock.top_k_per_row_prefill, logits, starts, ends, out, *strides, count)
+        works[f"decode_{count}"] = partial(stock.top_k_per_row_decode, logits, 1, ends, out, *strides, count)
+    space, out = torch.empty(1 << 20, dtype=torch.uint8, device="cuda"), out[:, :K].contiguous()
+    works["persistent_512"] = partial(stock.persistent_topk, logits, ends, out, space, K, logits.shape[1])
+    return {f"vllm_{name}_us": 1e6 * seconds_each([work]) for name, work in works.items()}
 
 
 def gate_case(tokens: int) -> dict[str, Any]:
@@ -208,8 +236,51 @@ def conv(path: Path) -> dict[str, Any]:
     }
 
 
+def stock_file(name: str) -> Path | None:
+    """A file of the installed vLLM by its path in the package, without importing it; None where there is no vLLM."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations))) / name
+
+
+def stock_mhc() -> Any | None:
+    """vLLM's fused mHC kernel, or None where vLLM or TileLang does not import."""
+    try:
+        return importlib.import_module("vllm.model_executor.kernels.mhc.tilelang_kernels")._MHC_FUSED_TILELANG_KERNEL
+    except ImportError:
+        return None
+
+
+def mhc_case(tokens: int, hidden: int = 4096, splits: int = 8) -> dict[str, Any]:
+    """Error, whether both weight types give the same bits, repeats, and us with the weights of all 90 steps in turn."""
+    comb, residual, post, x, weight = random_inputs(tokens, hidden, "cuda", seed=tokens)
+    short = fused_post_pre(comb, residual, post, x, weight, splits)
+    wide = fused_post_pre(comb, residual, post, x, weight.float(), splits)
+    right = mhc_reference(comb, residual, post, x, weight, splits)
+    differ = torch.zeros((), dtype=torch.int64, device="cuda")
+    for _ in range(REPEATS):
+        differ += (fused_post_pre(comb, residual, post, x, weight, splits)[0] != short[0]).any()
+    weights = [weight.clone() for _ in range(90)]
+    calls = [partial(fused_post_pre, comb, residual, post, x, each, splits) for each in weights]
+    wide_calls = [partial(fused_post_pre, comb, residual, post, x, each.float(), splits) for each in weights]
+    stock = stock_mhc()
+    stock_us = None
+    if stock is not None:
+        stock_calls = [
+            partial(stock, comb, residual, post, x, each.float(), 4, hidden, weight.shape[0]) for each in weights
+        ]
+        stock_us = 1e6 * seconds_each(stock_calls)
+    return {
+        "tokens": tokens, "error": max(_relative(a, b) for a, b in zip(short[:2], right[:2], strict=True)),
+        "residual_error": _relative(short[2], right[2]), "repeats_that_differ": int(differ),
+        "same_bits_from_fp32": all(bool(torch.equal(a, b)) for a, b in zip(short, wide, strict=True)),
+        "us": 1e6 * seconds_each(calls), "fp32_weight_us": 1e6 * seconds_each(wide_calls), "vllm_us": stock_us,
+    }  # fmt: skip
+
+
 def sanitize() -> int:
-    """Small launches of sparse_mla and topk: rescan and not, split and not, ragged and empty."""
+    """Small launches of sparse_mla, topk and mhc: rescan and not, split and not, ragged and empty."""
     for tokens, fp8 in itertools.product((1, 3, 270), (True, False)):
         kv = torch.randn(200, 512, device="cuda").to(torch.float8_e4m3fn if fp8 else torch.bfloat16)
         idx = torch.randint(0, 200, (tokens, 160), device="cuda", dtype=torch.int32)
@@ -220,39 +291,12 @@ def sanitize() -> int:
         logits, ends = scores(9, 1300, ties=ties)
         out = torch.empty(9, K, dtype=torch.int32, device="cuda")
         refine_topk(logits, candidates(logits, ends, K + SPARE), torch.zeros_like(ends), ends, out)
+    for tokens in (1, 17):
+        fused_post_pre(*random_inputs(tokens, 1024, "cuda"), 8)
     torch.cuda.synchronize()
     print("sanitize: done")
     return 0
 
 
-def main() -> int:
-    """Everything; 1 when a check fails."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="?", choices=("all", "sanitize"), default="all")
-    parser.add_argument("--conv", type=Path)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    if options.what == "sanitize":
-        return sanitize()
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "calls": CALLS}
-    shapes = itertools.product((1, 64, 16128), (1300, 8000), (True, False))
-    report["topk"] = [topk_case(rows, width, ties=ties) for rows, width, ties in shapes]
-    report["head_gate"] = [gate_case(tokens) for tokens in (1, 8, 64, 2048, 16384)]
-    for row in (*report["topk"], *report["head_gate"]):
-        print(row, flush=True)
-    good = all(row["equals_stable_sort"] and not row["calls_that_differ"] for row in report["topk"])
-    good = good and all(row["error"] < 1e-5 for row in report["head_gate"])
-    if options.conv:
-        report["causal_conv"] = conv(options.conv)
-        bad = [case for case in report["causal_conv"]["cases"] if not case["equal"]]
-        print({key: value for key, value in report["causal_conv"].items() if key != "cases"})
-        print("conv cases", len(report["causal_conv"]["cases"]), "bad", bad)
-        good = good and not bad
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
-    print("all good" if good else "SOME CHECK FAILED")
-    return int(not good)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(sanitize())

@@ -20,6 +20,7 @@ from experimental.dense_fp8 import launch as fp8
 from experimental.dense_w4 import launch as dense
 from experimental.launch import FOLDER, Variant, find
 from experimental.moe_decode import launch as moe
+from experimental.nvfp4.cut import Shape, tiles_for
 
 SIZES = ((6464, 4096), (4096, 2048), (1024, 4096))
 TOKENS = (1, 8, 16)
@@ -29,11 +30,11 @@ FP8_CUTS = ((8, 1, 4, 1), (4, 1, 4, 1), (4, 1, 2, 2), (4, 1, 4, 2), (8, 1, 2, 1)
 FP8_SIZES = ((38720, 4096), (6432, 4096), (4096, 4096))
 
 
-def dense_candidates(k: int, tiles: int) -> Iterator[dense.Shape]:
+def dense_candidates(k: int, tiles: int) -> Iterator[Shape]:
     """Cuts worth trying for one K and number of token tiles."""
     for k_warps, row_warps, rows, chunks in CUTS:
         if k >= 128 * chunks * k_warps and not (tiles == 2 and k_warps == 16 and rows * chunks > 2):
-            yield dense.Shape(k_warps, row_warps, rows, chunks, True)
+            yield Shape(k_warps, row_warps, rows, chunks, True)
 
 
 def moe_candidates() -> Iterator[moe.Shape]:
@@ -48,11 +49,11 @@ def all_variants() -> list[Variant]:
     """Every kernel the sweep launches."""
     found: dict[str, Variant] = {}
     for (_, k), tokens in itertools.product(SIZES, TOKENS):
-        for shape in dense_candidates(k, dense.tiles_for(tokens)):
-            made = dense.variant(dense.tiles_for(tokens), shape)
+        for shape in dense_candidates(k, tiles_for(tokens)):
+            made = dense.variant(tiles_for(tokens), shape)
             found[made.name] = made
     for (_, k), tokens, cut in itertools.product(FP8_SIZES, TOKENS, FP8_CUTS):
-        made = fp8.variant(fp8.tiles_for(tokens), fp8.Shape(*cut))
+        made = fp8.variant(tiles_for(tokens), Shape(*cut))
         found[made.name] = made
         found[fp8.quantiser(k).name] = fp8.quantiser(k)
     for cuts, tokens in itertools.product(moe_candidates(), MOE_TOKENS):
@@ -109,8 +110,8 @@ def run_dense() -> list[dict[str, Any]]:
             x = torch.randn(m, k, device="cuda").bfloat16()
             want = (x.double() @ wide.double().T).bfloat16()
             mine: list[dict[str, Any]] = []
-            for shape in dense_candidates(k, dense.tiles_for(m)):
-                made = dense.variant(dense.tiles_for(m), shape)
+            for shape in dense_candidates(k, tiles_for(m)):
+                made = dense.variant(tiles_for(m), shape)
                 if n % shape.program_rows or (folder and find(made, 90, Path(folder)) is None):
                     continue
                 got = torch.full((m, n), float("nan"), dtype=torch.bfloat16, device="cuda")
@@ -149,7 +150,7 @@ def run_fp8() -> list[dict[str, Any]]:
             want = ((x8.double() * x_scale[:, None]) @ (w[0].double() * w_scale[:, None]).T).bfloat16().double()
             mine: list[dict[str, Any]] = []
             for cut in FP8_CUTS:
-                shape = fp8.Shape(*cut)
+                shape = Shape(*cut)
                 if n % shape.program_rows:
                     continue
                 got = torch.full((m, n), float("nan"), dtype=torch.bfloat16, device="cuda")

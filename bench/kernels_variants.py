@@ -6,6 +6,7 @@ python -m bench.kernels_variants table                writes docs/kernels-resour
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -14,25 +15,23 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.kernels_sizes import HEADS, HIDDEN, LM_HEAD, SIZES, TOPK
 from experimental.dense_fp8 import launch as fp8
 from experimental.dense_w4 import launch as w4
 from experimental.launch import Variant, compile_variant, find, store
+from experimental.mhc import launch as mhc
 from experimental.moe_decode import launch as moe
+from experimental.nvfp4.cut import tiles_for
+from experimental.sparse_mla import launch as mla
+from experimental.topk import launch as topk
 
 ROOT = Path(__file__).resolve().parent.parent
 # A block of GB10 may take this many bytes of shared memory.
 SHARED_LIMIT = 101_376
-HIDDEN, TOPK, EXPERTS = 4096, 8, 288
-# Per rank (N, K) of the layers dense_w4's pattern names: KDA input, output projections, shared experts.
-SIZES = {
-    2: ((12576, 4096), (4096, 8192), (4096, 4096), (2048, 4096), (4096, 1024)),
-    3: ((8726, 4096), (4096, 5632), (4096, 2816), (1536, 4096), (4096, 768)),
-    4: ((6416, 4096), (4096, 4096), (4096, 2048), (1024, 4096), (4096, 512)),
-    6: ((4491, 4096), (4096, 2816), (4096, 1408), (768, 4096), (4096, 384)),
-}
-INTERMEDIATE = {2: 1024, 3: 768, 4: 512, 6: 384}
-LM_HEAD = {tp: -(-154880 // (64 * tp)) * 64 for tp in SIZES}
 TOKENS = (8, 16, 32, 64)
+# The widest list of rows a token has, and the pools the indexer keeps.
+ROWS, POOLS_KEPT = 2176, 512
+TABLE = ROOT / "docs" / "kernels-resources.md"
 
 
 @dataclass(frozen=True)
@@ -50,22 +49,29 @@ def service_variants(tokens: tuple[int, ...] = TOKENS) -> list[Variant]:
     found: dict[str, Variant] = {}
     for m in tokens:
         layers = [size for sizes in SIZES.values() for size in sizes]
-        made = [w4.variant(w4.tiles_for(m), w4.shape_for(n, k, m)) for n, k in layers]
+        made = [w4.variant(tiles_for(m), w4.shape_for(n, k, m)) for n, k in layers]
         heads = [(n, HIDDEN) for n in LM_HEAD.values()]
-        made += [fp8.variant(fp8.tiles_for(m), fp8.shape_for(n, m)) for n, _ in (*layers, *heads)]
+        made += [fp8.variant(tiles_for(m), fp8.shape_for(n, m)) for n, _ in (*layers, *heads)]
         made += [fp8.quantiser(k) for _, k in layers]
         made += [*moe.variants(HIDDEN, TOPK, m, moe.shape_for(m))]
         found |= {variant.name: variant for variant in made}
     found |= {variant.name: variant for variant in moe.variants(HIDDEN, TOPK, 1, moe.shape_for(1))}
+    others = [topk.variant(POOLS_KEPT + topk.SPARE)]
+    for count, fp8_cache in itertools.product((*HEADS.values(), 64), (True, False)):
+        others += mla.variants(count, ROWS, fp8=fp8_cache)
+    others += mla.variants(HEADS[4], ROWS, fp8=True, strided=True)
+    others += [mhc.variant(mhc.tile_for(m)) for m in (1, mhc.MAX_TOKENS)]
+    found |= {variant.name: variant for variant in others}
     return [found[name] for name in sorted(found)]
 
 
 def check_variants() -> list[Variant]:
-    """Those that bench/kernels_checks.py launches besides: fp32 outputs, the small cases."""
-    small = [w4.variant(w4.tiles_for(m), w4.shape_for(200, 512, m)) for m in (1, 13)]
+    """Those that the bench launches besides: fp32 outputs and weights, the small cases."""
+    small = [w4.variant(tiles_for(m), w4.shape_for(200, 512, m)) for m in (1, 13)]
     wide = [w4.variant(1, w4.shape_for(4096, 4096, 8), "fp32")]
     for m in (1, *TOKENS):
         wide += moe.variants(HIDDEN, TOPK, m, moe.shape_for(m), "fp32")
+    wide += [mhc.variant(mhc.tile_for(m), "fp32") for m in (1, mhc.MAX_TOKENS)]
     return [*small, *wide]
 
 
@@ -97,31 +103,37 @@ def resources(variant: Variant, capability: int) -> Resources:
     return Resources(int(numbers["REG"]), binary.shared, int(numbers["STACK"]), int(numbers["LOCAL"]))
 
 
-def _row(name: str) -> str:
-    variant = next(variant for variant in service_variants() if variant.name == name)
-    took = resources(variant, 121)
-    kernel, constants = name.split("-", 1)
+def row(variant: Variant, took: Resources) -> str:
+    """A variant's line of the table."""
+    kernel, constants = variant.name.split("-", 1)
     constants = re.sub(r"-(OVERLAP1|FAST1)|-w\d+-\w+$", "", constants)
+    if variant.kernel.__name__ == "attend":
+        constants += " e4m3" if dict(variant.constants)["FP8"] else " bf16"
     return (
         f"| {kernel} | {constants} | {variant.warps} | {took.registers} | {took.shared} | {took.stack + took.local} |"
     )
 
 
+def _row_of(name: str) -> str:
+    variant = next(variant for variant in service_variants() if variant.name == name)
+    return row(variant, resources(variant, 121))
+
+
 def table() -> None:
-    """Write docs/kernels-resources.md."""
+    """Write docs/kernels-resources.md. The suite's compile tests hold every line of it against a fresh compilation."""
     import triton
 
     names = [variant.name for variant in service_variants()]
     with ProcessPoolExecutor(2) as pool:
-        rows = list(pool.map(_row, names))
+        rows = list(pool.map(_row_of, names))
     head = (
         "# What each kernel takes on sm_121a\n\n"
         f"Generated by `python -m bench.kernels_variants table` with Triton {triton.__version__}. "
-        f"A block may take {SHARED_LIMIT:,} bytes of shared memory.\n\n"
+        f"A block may take {SHARED_LIMIT:,} bytes of shared memory. No TP of 2, 3, 4 or 6 has the 64 heads.\n\n"
         "| kernel | constants | warps | registers a thread | shared bytes a block | spilled bytes a thread |\n"
         "|---|---|---|---|---|---|\n"
     )
-    (ROOT / "docs" / "kernels-resources.md").write_text(head + "\n".join(rows) + "\n")
+    TABLE.write_text(head + "\n".join(rows) + "\n")
 
 
 if __name__ == "__main__":

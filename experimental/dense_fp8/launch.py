@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import torch
 
 from experimental.dense_fp8.kernel import dense_fp8, quantise_tokens
 from experimental.launch import INTERPRETED, Variant, prepare, run
+from experimental.nvfp4.cut import TOKEN_STEPS, Shape, tiles_for
 
-MAX_TOKENS = 64
+MAX_TOKENS = TOKEN_STEPS[-1]
 E4M3_MAX = 448.0
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How a product is cut: warps that share K and rows, groups of 8 rows a warp, chunks of 64 k a step."""
-
-    k_warps: int
-    row_warps: int
-    rows: int
-    chunks: int
-    overlap: bool = True
-
-    @property
-    def program_rows(self) -> int:
-        """Rows of w a program takes; w's rows are padded to a multiple of it."""
-        return 8 * self.rows * self.row_warps
-
-
-def tiles_for(tokens: int) -> int:
-    """Groups of 8 tokens, a power of two: 1, 2, 4 or 8."""
-    return max(1, 1 << (-(-tokens // 8) - 1).bit_length())
 
 
 def shape_for(n: int, tokens: int) -> Shape:
@@ -73,16 +52,8 @@ def variant(tiles: int, shape: Shape, out: str = "bf16") -> Variant:
             ("N", "i32"),
             ("K", "i32/16"),
         ),
-        (
-            ("K_WARPS", shape.k_warps),
-            ("ROW_WARPS", shape.row_warps),
-            ("R", shape.rows),
-            ("TILES", tiles),
-            ("CHUNKS", shape.chunks),
-            ("OVERLAP", shape.overlap),
-            ("FAST", not INTERPRETED),
-        ),
-        warps=shape.k_warps * shape.row_warps,
+        shape.constants(tiles),
+        warps=shape.warps,
         overlap=shape.overlap,
     )
 
@@ -102,7 +73,7 @@ def quantiser(k: int) -> Variant:
 def prepare_for(n: int, k: int, device: int) -> None:
     """Compile or load what a layer needs, before any request: 1 to MAX_TOKENS tokens."""
     prepare(quantiser(k), device)
-    for tokens in (8, 16, 32, 64):
+    for tokens in TOKEN_STEPS:
         prepare(variant(tiles_for(tokens), shape_for(n, tokens)), device)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from experimental.launch import INTERPRETED, Variant, run
 from experimental.moe_decode.kernel import moe_first, moe_second
+from experimental.nvfp4.cut import tiles_for
 
 MAX_TOKENS = 64
 
@@ -71,11 +72,6 @@ def workspace(tokens: int, topk: int, intermediate: int, device: torch.device) -
         torch.empty(pairs, columns, dtype=torch.int32, device=device),
         torch.empty(1, dtype=torch.int32, device=device),
     )
-
-
-def tiles_for(tokens: int) -> int:
-    """Groups of 8 tokens, a power of two: 1, 2, 4 or 8."""
-    return max(1, 1 << (-(-tokens // 8) - 1).bit_length())
 
 
 def shape_for(tokens: int) -> Shape:

@@ -1,6 +1,7 @@
 """`./glm53 bench kernels [--python PATH] [...]`: check and measure the kernels of experimental/ on this machine's GPU.
 
-Needs a Python with a CUDA torch and Triton 3.7 or later: the image's, or one of your own.
+Needs a Python with a CUDA torch and Triton 3.7 or later: the image's, or one of your own. `--dry-run [--tp N]
+[--only SECTION ...]` lists what would be measured and needs neither.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import subprocess
 from shutil import which
 
+from bench.kernels_sizes import SECTIONS, SIZES, listing
 from core.refusal import Refusal
 from launcher.paths import ROOT
 
@@ -22,7 +24,15 @@ def run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="glm53 bench", description=__doc__)
     parser.add_argument("what", choices=tuple(MODULES))
     parser.add_argument("--python", default="python3", help="an interpreter with a CUDA torch and Triton")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be measured; needs no GPU")
     options, rest = parser.parse_known_args(arguments)
+    if options.dry_run:
+        asked = argparse.ArgumentParser(prog="glm53 bench kernels --dry-run")
+        asked.add_argument("--tp", type=int, choices=tuple(SIZES), default=4)
+        asked.add_argument("--only", nargs="+", choices=[section.name for section in SECTIONS], default=[])
+        chosen = asked.parse_args(rest)
+        print(listing(chosen.tp, tuple(chosen.only)))
+        return 0
     python = which(options.python)
     if python is None:
         raise Refusal("--python", options.python, "an interpreter", "./glm53 bench kernels --python /path/to/python3")

@@ -8,6 +8,7 @@ import torch
 
 from experimental.dense_fp8 import launch as fp8
 from experimental.dense_w4 import launch as w4
+from experimental.nvfp4.cut import Shape
 from experimental.nvfp4.kernel import UNSCALE
 from experimental.nvfp4.layout import dequantise, quantise
 
@@ -21,13 +22,13 @@ def error(got: torch.Tensor, want: torch.Tensor) -> float:
 @pytest.mark.parametrize(
     ("m", "n", "k", "shape"),
     [
-        (1, 24, 256, w4.Shape(2, 1, 2, 1)),  # a ragged last program
-        (8, 32, 384, w4.Shape(4, 1, 4, 1)),  # K that the warps do not share evenly
-        (13, 32, 512, w4.Shape(2, 2, 2, 1)),  # two tiles of tokens, warps that share rows
-        (64, 16, 256, w4.Shape(1, 1, 2, 2)),  # the most tokens, two chunks a step
+        (1, 24, 256, Shape(2, 1, 2, 1)),  # a ragged last program
+        (8, 32, 384, Shape(4, 1, 4, 1)),  # K that the warps do not share evenly
+        (13, 32, 512, Shape(2, 2, 2, 1)),  # two tiles of tokens, warps that share rows
+        (64, 16, 256, Shape(1, 1, 2, 2)),  # the most tokens, two chunks a step
     ],
 )
-def test_dense_w4_is_the_dequantised_product(m: int, n: int, k: int, shape: w4.Shape) -> None:
+def test_dense_w4_is_the_dequantised_product(m: int, n: int, k: int, shape: Shape) -> None:
     rng = torch.Generator().manual_seed(m)
     rows = -(-n // shape.program_rows) * shape.program_rows
     weight = torch.zeros(rows, k)
@@ -44,16 +45,16 @@ def test_dense_w4_is_the_dequantised_product(m: int, n: int, k: int, shape: w4.S
 def test_dense_w4_takes_no_tokens_and_refuses_other_k() -> None:
     words, alpha = torch.zeros(16, 32, dtype=torch.int16), torch.ones(1)
     out = torch.empty(0, 16)
-    w4.product(torch.empty(0, 128, dtype=torch.bfloat16), words, words, alpha, out, w4.Shape(1, 1, 2, 1))
+    w4.product(torch.empty(0, 128, dtype=torch.bfloat16), words, words, alpha, out, Shape(1, 1, 2, 1))
     with pytest.raises(ValueError, match="K=96"):
-        w4.product(torch.empty(1, 96, dtype=torch.bfloat16), words, words, alpha, out, w4.Shape(1, 1, 2, 1))
+        w4.product(torch.empty(1, 96, dtype=torch.bfloat16), words, words, alpha, out, Shape(1, 1, 2, 1))
 
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "shape"),
-    [(1, 30, 192, fp8.Shape(4, 1, 2, 1)), (11, 64, 256, fp8.Shape(2, 2, 2, 2))],
+    [(1, 30, 192, Shape(4, 1, 2, 1)), (11, 64, 256, Shape(2, 2, 2, 2))],
 )
-def test_dense_fp8_is_the_product_of_what_was_quantised(m: int, n: int, k: int, shape: fp8.Shape) -> None:
+def test_dense_fp8_is_the_product_of_what_was_quantised(m: int, n: int, k: int, shape: Shape) -> None:
     rng = torch.Generator().manual_seed(m)
     w, w_scale = fp8.quantise_weight(torch.randn(n, k, generator=rng))
     missing = -n % shape.program_rows

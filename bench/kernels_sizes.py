@@ -1,0 +1,109 @@
+"""The model's sizes per rank, and what `./glm53 bench kernels` measures at which of them. Standard library only.
+
+SECTIONS is the whole run in order: a name, what each case of it gives, and the cases. bench/kernels.py has one function
+a section; `--dry-run` prints this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+HIDDEN, TOPK, EXPERTS = 4096, 8, 288
+# Per rank (N, K) of the layers dense_w4's pattern names: KDA input, output projections, shared experts.
+SIZES = {
+    2: ((12576, 4096), (4096, 8192), (4096, 4096), (2048, 4096), (4096, 1024)),
+    3: ((8726, 4096), (4096, 5632), (4096, 2816), (1536, 4096), (4096, 768)),
+    4: ((6416, 4096), (4096, 4096), (4096, 2048), (1024, 4096), (4096, 512)),
+    6: ((4491, 4096), (4096, 2816), (4096, 1408), (768, 4096), (4096, 384)),
+}
+INTERMEDIATE = {2: 1024, 3: 768, 4: 512, 6: 384}
+LM_HEAD = {tp: -(-154880 // (64 * tp)) * 64 for tp in SIZES}
+# MLA heads of a rank; 64 has no TP, the issue names it.
+HEADS = {2: 32, 3: 22, 4: 16, 6: 11}
+DENSE_TOKENS = (1, 8, 16)
+MOE_TOKENS = (1, 2, 4, 8, 16, 32, 64)
+MLA_TOKENS = (8, 64, 2048)
+POOL_ROWS, POOLS = (1, 64, 16128), (1300, 8000)
+GATE_TOKENS = (1, 8, 64, 2048, 16384)
+CONV_LENGTHS = ((1,), (7, 1, 9), (2304, 5, 64), (16384,))
+MHC_TOKENS = (1, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the run: `gives` says which numbers a case yields, `cases` lists them for a TP."""
+
+    name: str
+    gives: str
+    cases: Callable[[int], list[str]]
+
+
+def _dense_fp8(tp: int) -> tuple[tuple[int, int], ...]:
+    return ((LM_HEAD[tp], HIDDEN), *SIZES[tp][:3])
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section(
+        "checks",
+        "largest error of dense_w4, dense_fp8, moe_decode; 1,000 repeats and graph replay",
+        lambda tp: [f"TP={each}, every (N, K), M of 1-64, ids random, skipped, none, one" for each in SIZES],
+    ),
+    Section(
+        "ceilings",
+        "GB/s of copying and of reading; us of an empty launch in a graph",
+        lambda tp: ["2 GB", "an empty launch"],
+    ),
+    Section(
+        "dense_w4",
+        "us, GB/s per SM; dequantise-then-matmul beside",
+        lambda tp: [f"{n}x{k} M={m}" for n, k in SIZES[tp] for m in DENSE_TOKENS],
+    ),
+    Section(
+        "dense_fp8",
+        "us, share of measured read bandwidth, with and without the quantiser; dequantise-then-matmul beside",
+        lambda tp: [f"{n}x{k} M={m}" for n, k in _dense_fp8(tp) for m in DENSE_TOKENS],
+    ),
+    Section(
+        "moe_decode",
+        "us, GB/s per SM of the experts touched; dequantise-then-matmul beside, at every token count",
+        lambda tp: [f"I={INTERMEDIATE[tp]} {m} tokens" for m in MOE_TOKENS],
+    ),
+    Section(
+        "sparse_mla",
+        "errors, both layouts, 1,000 repeats, graph replay; us beside gather-only, products-only, gather + SDPA",
+        lambda tp: (
+            ["70 cases: H of 11-64, T of 1-4096, topk of 1-2176, e4m3 and bf16"]
+            + [f"H=16 topk=2048 T={tokens}" for tokens in MLA_TOKENS]
+        ),
+    ),
+    Section(
+        "topk",
+        "200 calls: same bytes, equal to a stable CPU sort; us beside torch.topk and vLLM's kernels",
+        lambda tp: [f"{rows} rows of {pools}{ties}" for rows in POOL_ROWS for pools in POOLS for ties in (" tied", "")],
+    ),
+    Section(
+        "head_gate",
+        "error, overlap of the chosen pools, us beside stock",
+        lambda tp: [f"{tokens} tokens" for tokens in GATE_TOKENS],
+    ),
+    Section(
+        "causal_conv",
+        "torch.equal to the stock split; us beside stock with its copies. Needs vLLM's causal_conv1d.py (--conv)",
+        lambda tp: [f"lengths {list(lengths)}" for lengths in CONV_LENGTHS],
+    ),
+    Section(
+        "mhc",
+        "error, same bits from bf16 and fp32 weights, us of both, and of vLLM's kernel where it imports",
+        lambda tp: [f"{tokens} tokens" for tokens in MHC_TOKENS],
+    ),
+)
+
+
+def listing(tp: int, only: tuple[str, ...] = ()) -> str:
+    """What a run would measure, a line a case."""
+    lines = []
+    for section in SECTIONS:
+        if not only or section.name in only:
+            lines += [f"{section.name}: {section.gives}", *(f"  {case}" for case in section.cases(tp))]
+    return "\n".join(lines)

@@ -1,0 +1,57 @@
+"""The bench's run without a GPU: every section is listed and measured, failures and the deadline lose nothing."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import kernels
+from bench.kernels_sizes import SECTIONS, SIZES, listing
+
+
+def options(**other: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"only": [], "no_checks": False, "minutes": 8.0, "tp": 4, **other})
+
+
+def test_every_section_listed_is_measured() -> None:
+    assert [section.name for section in SECTIONS] == list(kernels.MEASURES)
+    for tp in SIZES:
+        lines = listing(tp).splitlines()
+        assert len(lines) == len(SECTIONS) + sum(len(section.cases(tp)) for section in SECTIONS)
+    assert listing(4, ("moe_decode",)).splitlines()[-1] == "  I=512 64 tokens"
+
+
+def test_a_failed_section_is_named_and_the_others_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(given: argparse.Namespace) -> Any:
+        raise kernels.Wrong("17 cases")
+
+    monkeypatch.setattr(kernels, "MEASURES", {name: lambda given: [1] for name in kernels.MEASURES} | {"topk": fails})
+    result: dict[str, Any] = {}
+    assert kernels.measure(options(no_checks=True), result, tmp_path / "out.json") == 1
+    kept = json.loads((tmp_path / "out.json").read_text())
+    assert kept["failures"] == {"topk": "17 cases"}
+    assert kept["mhc"] == [1]
+    assert "checks" not in kept
+
+
+def test_no_section_starts_after_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "MEASURES", {name: lambda given: [1] for name in kernels.MEASURES})
+    result: dict[str, Any] = {}
+    failed = kernels.measure(options(minutes=-1.0, only=["topk", "mhc"]), result, tmp_path / "out.json")
+    assert failed == 2
+    assert result["topk"].startswith("left out: no time left")
+
+
+def test_the_tables_show_what_was_measured() -> None:
+    row = {"kernel": "dense_w4", "size": "6416x4096", "m": 1, "us": 8.2, "gbps": 1798.0, "gbps_per_sm": 13.6}
+    shown = kernels.markdown(
+        {
+            "gpu": "a GPU", "sms": 132, "dense_w4": [row | {"plain_us": 505.0}],
+            "ceilings": {"copy_gbps": 4200.0, "read_gbps": 4400.0, "launch_floor_us": 1.1},
+            "mhc": [{"tokens": 1, "us": 2.0, "vllm_us": None}],
+        }
+    )  # fmt: skip
+    assert "| dense_w4 | 6416x4096 | 1 | 8.2 | 1798 | 13.6 | 41 % | 505 |" in shown
+    assert "mhc tokens=1 us=2 vllm_us=None" in shown
