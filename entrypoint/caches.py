@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from entrypoint.serve.arguments import arguments
 from entrypoint.serve.environment import AUTOTUNE_DIR, OF_ONE_BOOT
 from preflight.checks.scene import link_to
 
+YOUNG_S = 86400.0  # what served within a day stays too: somebody goes to and fro between settings
 KEPT = 4  # folders of a tier; more of them are other settings' and versions', and a disk is finite
 STAMP = "glm53.json"
 # Options that say where and as whom an engine serves; compiled code does not depend on them.
@@ -145,7 +147,7 @@ def state(paths: Mapping[str, str]) -> str:
 
 
 def served(paths: Mapping[str, str], rank: int, order: tuple[str, ...]) -> str:
-    """Remember that a generation served from these tiers, and remove what is older than the newest KEPT of each.
+    """Remember that a generation served from these tiers, and remove of each what is neither young nor of the newest.
 
     Returns why it could not be remembered, or "": a full disk makes the next start cold, and ends nothing.
     """
@@ -158,11 +160,12 @@ def served(paths: Mapping[str, str], rank: int, order: tuple[str, ...]) -> str:
             new = folder / f"{STAMP}.new"
             new.write_text(json.dumps(asdict(Stamp(rank, order))))
             new.replace(folder / STAMP)
-            old = sorted((one for one in folder.parent.iterdir() if one.is_dir()), key=_used, reverse=True)[KEPT:]
+            others = sorted((one for one in folder.parent.iterdir() if one.is_dir()), key=_used, reverse=True)[KEPT:]
         except OSError as error:
             return f"{folder}: {error.strerror}"
-        for one in old:
-            shutil.rmtree(one, ignore_errors=True)
+        for one in others:
+            if time.time() - _used(one) > YOUNG_S:
+                shutil.rmtree(one, ignore_errors=True)
     return ""
 
 
