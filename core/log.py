@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from core.mask import hide, known_secrets
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Control characters and halves of characters written as escapes: what other boxes say stays one line."""
     if text.isprintable():
         return text
@@ -20,7 +20,7 @@ def _one_line(text: str) -> str:
 
 
 def _quoted(value: Any) -> str:
-    text = _one_line(str(value))
+    text = one_line(str(value))
     return f'"{text}"' if " " in text or text == "" else text
 
 
@@ -28,7 +28,7 @@ def line(stage: str, message: str = "", **fields: Any) -> str:
     """One log line without a time stamp: `stage=join "waiting for 2 of 4" seen=2`."""
     parts = [f"stage={stage}"]
     if message:
-        parts.append(_one_line(message))
+        parts.append(one_line(message))
     parts += [f"{key}={_quoted(value)}" for key, value in fields.items()]
     return " ".join(parts)
 

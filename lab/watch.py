@@ -27,8 +27,11 @@ def status(lab: Lab, box: Box, timeout_s: float = 2.0) -> dict[str, Any] | None:
     answer = get(box.address, lab.status_port, "/status.json", timeout_s)
     if answer is None or answer[0] != 200:
         return None
-    data: dict[str, Any] = json.loads(answer[1])
-    return data
+    try:
+        data = json.loads(answer[1])
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) else None
 
 
 def get(host: str, port: int, path: str, timeout_s: float) -> tuple[int, bytes] | None:

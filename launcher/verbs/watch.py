@@ -6,6 +6,7 @@ Ends with the URL, the model's name and a curl line. Exit 0 when the group serve
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.log import one_line
 from core.refusal import Refusal, Refusals
 from core.settings import Settings
 from launcher.paths import ROOT
@@ -153,12 +155,21 @@ def ask(host: str, port: int) -> Seen:
     except urllib.error.HTTPError as error:
         named = ": not a name of that box (STATUS_HOSTS); ask its address" if error.code == 421 else ""
         return Seen(host, None, f"HTTP {error.code}{named}")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         return Seen(host, None, str(getattr(reason, "strerror", None) or reason or type(error).__name__))
     if not isinstance(status, dict):
         return Seen(host, None, "no status in the answer")
-    return Seen(host, status)
+    return Seen(host, _plain(status))
+
+
+def _plain(value: Any) -> Any:
+    """The same with every text on one line: what a stranger answers must not drive the terminal."""
+    if isinstance(value, dict):
+        return {one_line(str(name)): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return one_line(value) if isinstance(value, str) else value
 
 
 def distinct(answers: list[Seen]) -> list[Seen]:

@@ -1,6 +1,8 @@
 """./glm53 watch: through any one page it finds all boxes, shows what changes, and ends with what to type next."""
 
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -137,3 +139,36 @@ def test_a_slip_is_refused_and_not_watched_for_ever(words: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert f"glm53: {words.split()[0]}: seen " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0-OpenSSH_9.2"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n{", "no answer"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "no answer"),
+        (b"HTTP/1.1 200 OK\r\n\r\n[]", "no status in the answer"),
+        (b'HTTP/1.1 200 OK\r\n\r\n{"service": {"hostname": "\\u001b[2Jx"}}', "\\x1b[2Jx"),
+    ],
+)
+def test_garbage_on_the_port_is_a_box_without_an_answer(answer: bytes, said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                with contextlib.suppress(OSError):
+                    connection, _ = server.accept()
+                    connection.recv(4096)
+                    connection.sendall(answer)
+                    connection.close()
+                if server.fileno() == -1:
+                    return
+
+        threading.Thread(target=serve, daemon=True).start()
+        box = f"127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, str(ROOT / "glm53"), "watch", "--box", box, "--until", "serving", "--timeout", "1"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert said in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stdout
