@@ -119,11 +119,13 @@ def _repeated(
 ) -> tuple[Row, ...]:
     """A row for what compose/.env sets to the very value that would be derived without it."""
     mine = {name: setting.value for name, setting in settings.table.items() if setting.source == ".env"}
-    kept = [entry for entry in lines if registry()[entry.name].default is not None] if mine else []
+    names = [overlay.name for overlay in on]
     try:
-        free = size(boxes, _settings(typed, kept, on), [overlay.name for overlay in on]).values if mine else {}
+        derived = size(boxes, settings, names).values if mine else {}
+        kept = [entry for entry in lines if entry.name not in derived]
+        free = size(boxes, _settings(typed, kept, on), names).values if derived else {}
     except (Refusal, Refusals):
-        return ()  # without these values the rest does not fit
+        return ()  # it does not fit, with these values or without them: told elsewhere
     same = [name for name, value in mine.items() if name in free and free[name].value == value]
     cure = "remove it: a copy wins over a better value of a later version"
     return tuple(Row("compose/.env", "WARN", f"{name} is what the kit derives itself", cure=cure) for name in same)

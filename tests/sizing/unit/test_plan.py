@@ -20,6 +20,7 @@ from entrypoint.sizing import BoxMemory
 from entrypoint.sizing.document import differences, document
 from entrypoint.sizing.text import plan_text
 from entrypoint.stages.compose import sized_plan
+from experimental.overlays import read_all
 from launcher.dotenv import entries
 from launcher.verbs import plan as verb
 
@@ -172,10 +173,13 @@ def test_an_overlays_own_settings_are_accepted_and_its_switch_leaves_it_out() ->
 
 
 def test_what_is_odd_in_dotenv_is_a_row() -> None:
-    lines = entries("TP=4\nMAX_NUM_SEQS=8\nMAX_NUM_SEQS=32\nKV_CACHE_MEMORY=26GiB\nMAX_MODEL_LEN=131072\n", {})
-    told = [row.seen for row in verb._judged({"MAX_NUM_SEQS": "16"}, lines, ())]
+    lines = entries(
+        "TP=4\nHF_TOKEN=x\nGLM53_OVERLAY_TOPK=1\nMAX_NUM_SEQS=8\nMAX_NUM_SEQS=32\nKV_CACHE_MEMORY=26GiB\nMAX_MODEL_LEN=131072\n",
+        {},
+    )
+    told = [row.seen for row in verb._judged({"MAX_NUM_SEQS": "16"}, lines, read_all(ROOT / "experimental"))]
     assert any("line 1: TP repeats the default" in text for text in told)
-    assert any("MAX_NUM_SEQS is set again in line 3, 8 here and 32 there" in text for text in told)
+    assert any("MAX_NUM_SEQS is set again in line 5, 8 here and 32 there" in text for text in told)
     assert any("the shell's 16 wins over 32" in text for text in told)
     settings = verb._settings({}, lines, ())
     repeated = [row.seen for row in verb._repeated(settings, {}, lines, (), [])]
