@@ -106,6 +106,7 @@ def _row(lan: str, port: int, here: bool, one: Seen, now: float, heard_s: float 
     status = {name: one.status[name] for name in names} if young and one.status is not None else None
     return {
         "lan": lan,
+        "name": one.status["service"]["hostname"] if one.status is not None else "",
         "url": f"http://{lan}:{port}" if lan else "",
         "here": here,
         "reachable": None if not one.at and not one.error else young and not one.error,

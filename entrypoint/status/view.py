@@ -93,14 +93,14 @@ def _box(row: Mapping[str, Any]) -> dict[str, Any]:
     status, age = row["status"], row["heard_s"]
     shown_age = "" if age is None else "this box" if row["here"] else "now" if age < 3 else f"{show_seconds(age)} ago"
     base = {"lan": row["lan"], "url": row["url"], "here": row["here"], "age": shown_age, "error": row["error"]}
+    base["name"] = row["name"]
     if status is None:
-        blank = dict.fromkeys(("name", "rank", "role", "stage", "cpu", "gpu", "free", "disk", "note"), "")
+        blank = dict.fromkeys(("rank", "role", "stage", "cpu", "gpu", "free", "disk", "note"), "")
         state, mood = ("no answer", "bad") if row["error"] else ("asking", "busy")
         return {**base, **blank, "state": state, "mood": mood}
     box, load = status["box"], status["load"]
     return {
         **base,
-        "name": status["service"]["hostname"],
         "rank": "" if box["rank"] is None else box["rank"],
         "role": box["role"],
         "state": box["state"],

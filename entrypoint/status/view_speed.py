@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.units import show_seconds
 from entrypoint.status.plots import nice, spark
 
-SPAN_S = 1800.0
+SPANS_S = (300.0, 900.0, 1800.0)  # the first that holds all there is
 Show = Callable[[float], str]
 
 
@@ -62,12 +61,13 @@ def speed(boxes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     row, history = found[0], found[0]["status"]["throughput"]
     ages = [age + (row["age_s"] or 0.0) for age in history["age_s"]]
-    if not ages or ages[-1] > SPAN_S:
+    if not ages or ages[-1] > SPANS_S[-1]:
         return None
+    span_s = next((span for span in SPANS_S if span >= ages[0]), SPANS_S[-1])
     return {
         "source": row["status"]["service"]["hostname"] or row["lan"],
-        "plots": [_plot(one, history, ages) for one in PLOTS],
-        "span": show_seconds(min(SPAN_S, max(ages, default=0.0))) if ages else "",
+        "plots": [_plot(one, history, ages, span_s) for one in PLOTS],
+        "span": f"{span_s / 60:.0f} minutes",
         "finished": sorted(history["finished"].items()),
         "preempted": history["preempted"],
         "waiting_why": sorted(history["waiting_why"].items()),
@@ -75,7 +75,7 @@ def speed(boxes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def _plot(plot: Plot, history: Mapping[str, Any], ages: Sequence[float]) -> dict[str, Any]:
+def _plot(plot: Plot, history: Mapping[str, Any], ages: Sequence[float], span_s: float) -> dict[str, Any]:
     columns = [history[name] for name in plot.columns]
     known = [value for column in columns for value in column if value is not None]
     top = plot.top or nice(max(known, default=0.0))
@@ -91,7 +91,7 @@ def _plot(plot: Plot, history: Mapping[str, Any], ages: Sequence[float]) -> dict
         "values": [{"label": label, "text": word} for label, word in zip(labels, words, strict=False)],
         "unit": plot.unit if words[0] not in ("–", "prefilling") else "",
         "top": plot.show(top),
-        "svg": spark(lines, SPAN_S, top, 3 * history["every_s"], f"{plot.title}: {said} {plot.unit}, axis to {top:g}"),
+        "svg": spark(lines, span_s, top, 3 * history["every_s"], f"{plot.title}: {said} {plot.unit}, axis to {top:g}"),
     }
 
 

@@ -27,7 +27,7 @@ def timeline(boxes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         moved = [
             Stretch(one.start - left, one.end - left, one.kind, one.title) for one in stretches.get(row["lan"], ())
         ]
-        name = status["service"]["hostname"] if status else ""
+        name = row["name"]
         lanes.append(
             {
                 "name": name or row["lan"],

@@ -210,6 +210,7 @@ PEER = (
 def box(status: dict[str, Any] | None, lan: str, here: bool = False, error: str = "") -> dict[str, Any]:
     return {
         "lan": lan,
+        "name": status["service"]["hostname"] if status is not None else "",
         "url": f"http://{lan}:8082",
         "here": here,
         "reachable": status is not None,
