@@ -3,9 +3,13 @@
 from typing import Any
 
 import pytest
-from vllm.v1.core import kv_cache_utils
 
 from tests.image.behaviour.geometry import MODEL, config, specs
+
+try:
+    from vllm.v1.core import kv_cache_planning as planning  # from 0.33.0 on
+except ImportError:
+    from vllm.v1.core import kv_cache_utils as planning
 
 LAYOUT = config().cache_config.get_resolved_kv_cache_layout()
 
@@ -14,11 +18,11 @@ LAYOUT = config().cache_config.get_resolved_kv_cache_layout()
 def no_speculation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marking the drafter's group needs a whole speculative config; it does not change the grouping."""
     for name in ("_annotate_eagle_groups", "_warn_if_unannotated_eagle_mamba"):
-        monkeypatch.setattr(kv_cache_utils, name, lambda *_, **__: None)
+        monkeypatch.setattr(planning, name, lambda *_, **__: None, raising=False)
 
 
 def groups(drafter: bool) -> list[Any]:
-    found: list[Any] = kv_cache_utils.get_kv_cache_groups(config(), specs(drafter=drafter))
+    found: list[Any] = planning.get_kv_cache_groups(config(), specs(drafter=drafter))
     return found
 
 
@@ -29,6 +33,6 @@ def test_the_drafter_becomes_a_group_of_its_own() -> None:
 
 
 def test_it_costs_no_byte_a_block() -> None:
-    bare = kv_cache_utils._get_kv_cache_bytes_per_block(groups(drafter=False), LAYOUT)
-    assert kv_cache_utils._get_kv_cache_bytes_per_block(groups(drafter=True), LAYOUT) == bare
+    bare = planning._get_kv_cache_bytes_per_block(groups(drafter=False), LAYOUT)
+    assert planning._get_kv_cache_bytes_per_block(groups(drafter=True), LAYOUT) == bare
     assert MODEL <= bare <= MODEL * 1.001

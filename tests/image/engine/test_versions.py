@@ -16,6 +16,8 @@ import pytest
 from launcher.paths import ROOT, cache
 from tests.image.published import apply, copy_of, vllm_tree
 
+RUNNABLE = ("0.30.0", "0.31.0", "0.32.0")
+ONLY_PYTHON = "0.33.0"  # without a CPU wheel: its Python code is run, beside metadata that make the platform a CPU
 BEHAVIOUR = ROOT / "tests" / "image" / "behaviour"
 
 
@@ -23,7 +25,7 @@ BEHAVIOUR = ROOT / "tests" / "image" / "behaviour"
 def patched() -> Iterator[Path]:
     """Patched copies of the trees, on the cache's file system so that they cost no copying; removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="patched-", dir=cache() / "trees"))
-    for version in ("0.30.0", "0.31.0", "0.32.0"):
+    for version in (*RUNNABLE, ONLY_PYTHON):
         apply(copy_of(vllm_tree(version), folder / version))
     yield folder
     shutil.rmtree(folder)
@@ -58,6 +60,14 @@ def test_behaviour(version: str, patched: Path) -> None:
 
 def test_what_only_the_oldest_tree_needs(patched: Path) -> None:
     behave("0.30.0", patched, ONLY_0_30)
+
+
+@pytest.mark.full
+def test_behaviour_of_a_release_without_a_cpu_wheel(patched: Path) -> None:
+    info = patched / ONLY_PYTHON / f"vllm-{ONLY_PYTHON}+cpu.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {ONLY_PYTHON}+cpu\n")
+    behave(ONLY_PYTHON, patched)
 
 
 @pytest.mark.full

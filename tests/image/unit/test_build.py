@@ -22,9 +22,9 @@ def options(base: str = "v0.32.0", **more: object) -> build.Options:
     return build.Options(load().table[base], **given)  # type: ignore[arg-type]
 
 
-def test_the_default_is_the_newest_release_whose_behaviour_was_tried() -> None:
+def test_the_default_is_the_newest_release_that_served() -> None:
     bases = load()
-    tried = [base.vllm for base in bases.table.values() if base.proven == "behaviour" and not base.local]
+    tried = [base.vllm for base in bases.table.values() if base.proven == "served" and not base.local]
     assert bases.table[bases.default].vllm == max(tried)
 
 
