@@ -15,7 +15,7 @@ import pytest
 from core.registry import registry
 from core.settings import resolve
 from entrypoint.boot import Boot
-from entrypoint.status import forward
+from entrypoint.status import cluster, forward
 from entrypoint.status.fetch import FetchFailed, fetch
 from entrypoint.status.forward import ForwardFailed, Peer
 from entrypoint.status.searching import SearchFailed, ask_worker
@@ -237,3 +237,21 @@ def test_a_regex_bomb_ends_in_its_own_process(pattern: str, tmp_path_factory: py
     began = time.monotonic()
     assert asyncio.run(ask()) < 1
     assert time.monotonic() - began < 6
+
+
+@pytest.mark.parametrize("what", [*WRONG[:10], "unsigned"])
+def test_a_status_that_is_wrong_is_an_error_on_the_page(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "ASK_S", 1.5)
+    seen = cluster.Seen()
+
+    async def ask() -> None:
+        async with peer(answers(what)) as other:
+            await cluster.Cluster(boot_of(""))._fetch((other.lan, other.port), seen)
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.monotonic()
+    asyncio.run(ask())
+    assert seen.status is None
+    assert seen.error
+    assert time.monotonic() - began < 6
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024

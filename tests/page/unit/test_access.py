@@ -26,6 +26,7 @@ from entrypoint.status.forward import ForwardFailed, Peer, choose, judged
 from entrypoint.status.limits import MOST_ADDRESSES, Buckets
 from entrypoint.status.mcp.paging import LARGEST, page
 from entrypoint.status.mcp.percentiles import percentiles
+from entrypoint.status.mcp.table import TOOLS
 from entrypoint.status.mcp.tool import Result
 from entrypoint.status.signed import Nonces, answer_code, call_code, call_header, judge_call
 
@@ -274,3 +275,13 @@ def test_percentiles_are_bounds_of_buckets_and_infinity_is_more_than() -> None:
     }
     restarted = percentiles(parse(reading(50, 95, 100)), parse(reading(1, 1, 1)), "time_to_first_token")
     assert restarted["observations"] == 2
+
+
+def test_the_document_tells_every_tool_as_it_is() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")
+    ]
+    told = {row[0]: (row[2].split(", ") if row[2] else [], row[3] == "yes", row[4] == "yes") for row in rows[1:]}
+    real = {tool.name: ([one.name for one in tool.arguments], tool.reads_files, tool.node) for tool in TOOLS}
+    assert told == real
