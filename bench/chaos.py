@@ -6,7 +6,8 @@
     --fault NAME        this fault only, with the boxes that seed and number give
     --provider netns    boxes with networks of their own (root): partitions and lost packets too
 
-Each fault must end with every box healthy in one generation and a right answer, with one kit and one engine a box.
+Each fault must end with every box healthy in one generation and a right answer, with one kit and one engine a box and
+no shared memory that nobody holds.
 bench/faults.py says what they do and which each provider has.
 """
 
@@ -30,6 +31,7 @@ from typing import Any
 from bench import recovery
 from bench.faults import LOST_S, PROVIDERS
 from core.refusal import Refusal
+from entrypoint.supervise.processes import shared_memory
 from lab import blocks, cluster, providers, state, vllm, watch
 from lab.providers import netns, process
 from lab.state import Box, Lab
@@ -100,6 +102,15 @@ def engine_seconds(lab: Lab) -> float:
     return max(found)
 
 
+def orphaned(lab: Lab, box: Box) -> list[str]:
+    """Shared-memory segments of the box that no process of it maps or has open; only where /dev/shm is its own."""
+    if not lab.namespaces:
+        return []
+    held = shared_memory(one.pid for one in process.find(lab, box, "box"))
+    names = process.host(lab, box).run(("ls", "-A", "/dev/shm"), deadline_s=10).out.split()
+    return [name for name in names if f"/dev/shm/{name}" not in held]
+
+
 def wrong(lab: Lab, engine: str) -> str:
     """What is left to complain of, or ""."""
     for box in lab.boxes:
@@ -107,6 +118,9 @@ def wrong(lab: Lab, engine: str) -> str:
         mains = [p for p in process.find(lab, box, "engine") if " serve " in p.title and "guard.py" not in p.title]
         if len(kits) != 1 or len(mains) != 1:
             return f"{box.name}: {len(kits)} kits, {len(mains)} engines"
+        left = orphaned(lab, box)
+        if left:
+            return f"{box.name}: shared memory that nobody holds: {', '.join(left)}"
     try:
         answer, _ = watch.ask(lab, lab.boxes[-1], "Say something.", 60)
     except Refusal as refusal:
