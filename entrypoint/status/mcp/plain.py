@@ -23,8 +23,8 @@ def parse(body: bytes) -> Any:
         raise NotJson("the body is not JSON") from None
 
 
-async def answer(told: Any, tools: Tools, *, reader: bool) -> tuple[int, bytes]:
-    """(HTTP status, body) for a parsed body. An empty body answers a notification."""
+async def answer(told: Any, tools: Tools, *, reader: bool, member: bool = False) -> tuple[int, bytes]:
+    """(HTTP status, body) for a parsed body. An empty body answers a notification. Flags: see Tools.call."""
     if not isinstance(told, dict):
         return 400, error(None, INVALID, "one JSON-RPC request object in one POST")
     identity = told.get("id")
@@ -45,7 +45,8 @@ async def answer(told: Any, tools: Tools, *, reader: bool) -> tuple[int, bytes]:
         name = (params or {}).get("name")
         if not isinstance(name, str):
             return 400, error(identity, PARAMS, "name: which tool")
-        return 200, result(identity, await tools.call(name, (params or {}).get("arguments"), reader=reader))
+        arguments = (params or {}).get("arguments")
+        return 200, result(identity, await tools.call(name, arguments, reader=reader, member=member))
     return 200, error(identity, METHOD, f"{method[:80]}: here are tools/list, tools/call and ping")
 
 

@@ -46,10 +46,13 @@ class Tools:
             for tool in self.listed()
         ]
 
-    async def call(self, name: str, arguments: Any, *, reader: bool) -> dict[str, Any]:
-        """The result object of tools/call. `reader`: the caller proved that it may read files. Never raises."""
+    async def call(self, name: str, arguments: Any, *, reader: bool, member: bool = False) -> dict[str, Any]:
+        """The result object of tools/call. Never raises.
+
+        `reader`: the caller proved that it may read files; `member`: it is another box, whose call ends here.
+        """
         try:
-            return await self._call(name, arguments, reader)
+            return await self._call(name, arguments, reader, member)
         except (ToolError, forward.ForwardFailed) as error:
             text = str(error)
         except TimeoutError:
@@ -60,7 +63,7 @@ class Tools:
         shown = cut(text, secrets_of(self.context), LONGEST_ERROR)
         return {"content": [{"type": "text", "text": shown}], "isError": True}
 
-    async def _call(self, name: str, arguments: Any, reader: bool) -> dict[str, Any]:
+    async def _call(self, name: str, arguments: Any, reader: bool, member: bool) -> dict[str, Any]:
         tool = next((one for one in self.listed() if one.name == name), None)
         if tool is None:
             raise ToolError(f"{name[:80]}: no such tool; there are {', '.join(one.name for one in self.listed())}")
@@ -68,6 +71,8 @@ class Tools:
             raise ToolError(self.context.access.how)
         given = tool.read(arguments)
         node = given.pop("node", "")
+        if node and member:
+            raise ToolError("node: what another box asks is not passed on")
         async with _slot(self.slow if tool.seconds > SLOW_S else self.slots):
             peer = self._peer(node) if node else None
             if peer is not None:

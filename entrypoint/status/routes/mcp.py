@@ -90,7 +90,7 @@ class Endpoint:
             code = judge_call(signed, self.context.nonces, secret, group, dialled, "POST", "/mcp", body)
         if code is None:
             return json_answer({"error": "not signed by a box of this group, or for another call"}, 403)
-        status, text = await self._plain(body, reader=True)
+        status, text = await self._plain(body, reader=True, member=True)
         answer = _json(status, text)
         answer.headers[ANSWER_HEADER] = answer_code(secret, group, code, status, text)
         return answer
@@ -109,14 +109,14 @@ class Endpoint:
             return None
         return _json(*await self._plain(body, reader=reader))
 
-    async def _plain(self, body: bytes, *, reader: bool) -> tuple[int, bytes]:
+    async def _plain(self, body: bytes, *, reader: bool, member: bool = False) -> tuple[int, bytes]:
         from entrypoint.status.mcp import plain
 
         try:
             told = plain.parse(body)
         except plain.NotJson as error:
             return 400, plain.error(None, plain.PARSE, str(error))
-        return await plain.answer(told, self.tools, reader=reader)
+        return await plain.answer(told, self.tools, reader=reader, member=member)
 
     @property
     def tools(self) -> Tools:

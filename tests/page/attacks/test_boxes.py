@@ -30,14 +30,16 @@ READ = json.dumps(
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def signed(box: Box, asking: httpx.Client, nonce: str, secret: str = SECRET, **changed: str) -> httpx.Response:
+def signed(
+    box: Box, asking: httpx.Client, nonce: str, secret: str = SECRET, sent: str = READ.decode(), **changed: str
+) -> httpx.Response:
     """A call as a box makes it, with parts of what is signed replaced."""
     group = box.settings["GROUP_NAME"]
     parts = {"group": group, "dialled": box.lan, "method": "POST", "path": "/mcp", **changed}
-    body = READ if "body" not in parts else parts.pop("body").encode()
+    body = sent.encode() if "body" not in parts else parts.pop("body").encode()
     code = call_code(secret, parts["group"], parts["dialled"], parts["method"], parts["path"], body, nonce)
     headers = {"Content-Type": "application/json", CALL_HEADER: call_header(nonce, code)}
-    return asking.post(f"http://{box.lan}:8082/mcp", content=READ, headers=headers)
+    return asking.post(f"http://{box.lan}:8082/mcp", content=sent, headers=headers)
 
 
 def nonce_of(box: Box, asking: httpx.Client) -> str:
@@ -56,6 +58,15 @@ def test_a_good_call_is_answered_once_and_its_answer_is_signed(box: Box) -> None
         assert answer.headers[ANSWER_HEADER] == answer_code(SECRET, group, code, 200, answer.content)
         for _ in range(5):
             assert signed(box, asking, nonce).status_code == 403  # replayed
+
+
+def test_what_another_box_asks_is_not_passed_on(box: Box) -> None:
+    onward = json.loads(READ)
+    onward["params"]["arguments"]["node"] = "spark-c"
+    with client() as asking:
+        result = signed(box, asking, nonce_of(box, asking), sent=json.dumps(onward)).json()["result"]
+    assert result["isError"]
+    assert "not passed on" in result["content"][0]["text"]
 
 
 def test_forged_calls_are_refused(box: Box) -> None:

@@ -13,6 +13,7 @@ import anyio
 import httpx
 import httpx2
 from mcp.client.client import Client
+from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 from entrypoint.status.mcp.paging import LARGEST
@@ -110,6 +111,22 @@ def test_the_sdks_client_without_the_token_reads_no_file(group: list[Box]) -> No
     assert refused.is_error
     assert "STATUS_TOKEN" in refused.content[0].text
     assert not answered.is_error
+
+
+def test_an_older_client_that_shakes_hands(group: list[Box]) -> None:
+    async def drive() -> tuple[str, Any]:
+        async with (
+            httpx2.AsyncClient(headers=BEARER, timeout=60, trust_env=False) as http,
+            streamable_http_client(f"http://{group[0].lan}:8082/mcp", http_client=http) as streams,
+            ClientSession(streams[0], streams[1]) as session,
+        ):
+            version = (await session.initialize()).protocol_version
+            return version, await session.call_tool("read_log", {})
+
+    version, result = anyio.run(drive)
+    assert version.startswith("2025")
+    assert not result.is_error
+    assert "stand-in" in result.content[0].text
 
 
 def test_the_other_box_answers_for_itself(group: list[Box]) -> None:
