@@ -11,7 +11,8 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -72,18 +73,24 @@ def topk_case(rows: int, width: int, *, ties: bool) -> dict[str, Any]:
     first, different = out.clone(), 0
     drift = torch.zeros((), dtype=torch.int64, device="cuda")
     stock = candidates(logits, ends, K).sort(dim=1).values
+    patch, patch_drift, patch_out = patch_choose(), torch.zeros_like(drift), torch.empty_like(out)
     for _ in range(CALLS):
         out.fill_(-7)
-        refine_topk(logits, candidates(logits, ends, K + SPARE), starts, ends, out)
+        patch_out.fill_(-7)
+        held = candidates(logits, ends, K + SPARE)
+        refine_topk(logits, held, starts, ends, out)
+        patch(logits, held, starts, ends, patch_out)
         drift += (out != first).any()
+        patch_drift += (patch_out != first).any()
     for _ in range(3):  # what the plain choice does with the same freedom: how often sets differ
         different += int((candidates(logits, ends, K).sort(dim=1).values != stock).any())
-    held = candidates(logits, ends, K + SPARE)
     return {
         "rows": rows, "pools": width, "ties": ties, "calls_that_differ": int(drift),
+        "calls_of_the_patch_that_differ": int(patch_drift),
         "equals_stable_sort": bool(torch.equal(first.cpu(), sorted_on_host(logits, ends))),
         "plain_sets_that_differ_of_3": different,
         "refine_us": 1e6 * seconds_each([partial(refine_topk, logits, held, starts, ends, out)]),
+        "patch_us": 1e6 * seconds_each([partial(patch, logits, held, starts, ends, patch_out)]),
         "torch_topk_512_us": 1e6 * seconds_each([partial(torch.topk, logits, K, dim=1, sorted=False)]),
         "torch_topk_544_us": 1e6 * seconds_each([partial(torch.topk, logits, K + SPARE, dim=1, sorted=False)]),
         **stock_topk_us(logits, starts, ends),
@@ -141,35 +148,56 @@ def _relative(got: torch.Tensor, want: torch.Tensor) -> float:
     return float((got.double() - want).norm() / want.norm())
 
 
-def stock_conv(path: Path) -> ModuleType:
-    """vLLM's causal_conv1d.py alone: what it imports of vLLM is a platform question and two numbers."""
-    import triton
-    import triton.language as tl
-
-    platform = SimpleNamespace(is_arch_support_pdl=lambda: False, is_cpu=lambda: False)
-    needs = {
-        "vllm": {},
-        "vllm.platforms": {"current_platform": platform},
-        "vllm.triton_utils": {"tl": tl, "triton": triton},
-        "vllm.v1.attention.backends.utils": {"NULL_BLOCK_ID": 0, "PAD_SLOT_ID": -1},
-    }
+@contextmanager
+def stand_ins(needs: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Modules of these names and contents while the block runs: enough for one file of vLLM to be imported alone."""
     kept = {name: sys.modules.get(name) for name in needs}
     for name, values in needs.items():
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(values)
     try:
-        spec = importlib.util.spec_from_file_location("stock_causal_conv1d", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        yield
     finally:
         for name, before in kept.items():
             if before is None:
                 del sys.modules[name]
             else:
                 sys.modules[name] = before
+
+
+def stock_conv(path: Path) -> ModuleType:
+    """vLLM's causal_conv1d.py alone: what it imports of vLLM is a platform question and two numbers."""
+    import triton
+    import triton.language as tl
+
+    platform = SimpleNamespace(is_arch_support_pdl=lambda: False, is_cpu=lambda: False)
+    needs: dict[str, dict[str, Any]] = {
+        "vllm": {},
+        "vllm.platforms": {"current_platform": platform},
+        "vllm.triton_utils": {"tl": tl, "triton": triton},
+        "vllm.v1.attention.backends.utils": {"NULL_BLOCK_ID": 0, "PAD_SLOT_ID": -1},
+    }
+    with stand_ins(needs):
+        spec = importlib.util.spec_from_file_location("stock_causal_conv1d", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     return module
+
+
+def patch_choose() -> Callable[..., None]:
+    """`choose` of image/payload/glm53_topk.py, which the image's patch calls; of vLLM it takes the logger alone."""
+    kernel = importlib.import_module("image.payload.glm53_topk_kernel")
+    log = SimpleNamespace(warning=print)
+    needs: dict[str, dict[str, Any]] = {
+        "vllm": {},
+        "vllm.logger": {"init_logger": lambda name: log},
+        "vllm.glm53_topk_kernel": vars(kernel),
+    }
+    with stand_ins(needs):
+        choose: Callable[..., None] = importlib.import_module("image.payload.glm53_topk").choose
+    return choose
 
 
 def conv_inputs(lengths: list[int], dim: int, device: str, kind: torch.dtype) -> dict[str, Any]:

@@ -1,28 +1,11 @@
 """topk under Triton's interpreter against a stable sort: ties at the cut, rescans, short rows, NaN, both zeros."""
 
-import sys
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from types import ModuleType, SimpleNamespace
-from typing import Any
-
 import pytest
 import torch
 
+from bench.kernels_small import patch_choose
 from experimental.topk.launch import SPARE, refine_topk
 from experimental.topk.reference import reference
-
-
-@pytest.fixture
-def payload(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """`choose` of what the patch installs into vLLM; of vLLM it takes the logger alone."""
-    kernel = import_module("image.payload.glm53_topk_kernel")
-    logger = ModuleType("vllm.logger")
-    vars(logger)["init_logger"] = lambda name: SimpleNamespace(warning=print)
-    for name, module in (("vllm", ModuleType("vllm")), ("vllm.logger", logger), ("vllm.glm53_topk_kernel", kernel)):
-        monkeypatch.setitem(sys.modules, name, module)
-    yield import_module("image.payload.glm53_topk").choose
-    sys.modules.pop("image.payload.glm53_topk", None)
 
 
 def candidates_of(logits: torch.Tensor, ends: torch.Tensor, count: int, seed: int) -> torch.Tensor:
@@ -94,14 +77,12 @@ def tied(rows: int, pools: int) -> tuple[torch.Tensor, torch.Tensor]:
     ],
 )
 @pytest.mark.parametrize("way", ["overlay", "patch"])
-def test_the_models_own_size_by_overlay_and_by_patch(
-    rows: int, pools: int, calls: int, way: str, payload: Callable[..., Any]
-) -> None:
+def test_the_models_own_size_by_overlay_and_by_patch(rows: int, pools: int, calls: int, way: str) -> None:
     """k = 512 with 2 s of interpreter a row; 64 and 16128 rows of both widths, 200 calls each, ran on an H200."""
     logits, ends = tied(rows, pools)
     starts = torch.zeros_like(ends)
     want = reference(logits, starts, ends, 512)
-    choose = refine_topk if way == "overlay" else payload
+    choose = refine_topk if way == "overlay" else patch_choose()
     for seed in range(calls):
         out = torch.full((rows, 512), -7, dtype=torch.int32)
         choose(logits, candidates_of(logits, ends, 512 + SPARE, seed), starts, ends, out)
