@@ -27,6 +27,7 @@ from group.machine import ENGAGED
 from image import startup
 from preflight.checks import Scene, verdict
 from preflight.checks import preflight as look
+from preflight.facts.registration import probe
 from preflight.facts.survey import survey
 
 SETTLE_S = 1.0
@@ -42,12 +43,14 @@ async def preflight(boot: Boot) -> None:
     rails.in_rank_order(boot)
     if wrong:
         await _hold(boot, wrong)
-    seen = await asyncio.to_thread(survey, boot.root, ground.disks(settings), os.environ)
-    boot.verbs = seen.registered.names if seen.registered else ()
     if settings.text("PREFLIGHT") == "0":
+        if boot.layout is not None and boot.layout.topology == "ring":
+            boot.verbs = (await asyncio.to_thread(probe)).names
         boot.rows = ()  # of an earlier round
         boot.board.step("off (PREFLIGHT=0)")
         return
+    seen = await asyncio.to_thread(survey, boot.root, ground.disks(settings), os.environ)
+    boot.verbs = seen.registered.names if seen.registered else ()
     scene = Scene(seen, rails.wanted(boot, settings))
     found = warnings_first((*together, *look(scene), *image_rows(boot, settings)))
     memory = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
