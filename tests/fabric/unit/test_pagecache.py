@@ -1,5 +1,6 @@
 """Page cache of the model's files is given back, as the kernel itself tells (mincore)."""
 
+import asyncio
 import ctypes
 import mmap
 import os
@@ -7,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from core.registry import registry
+from core.settings import resolve
+from entrypoint import pagecache
+from entrypoint.boot import Boot
 from entrypoint.pagecache import evict, readers_of
 
 SIZE = 8 << 20
@@ -64,3 +69,49 @@ def test_what_a_process_has_mapped_stays(shard: Path) -> None:
 
 def test_a_process_that_is_gone_reads_nothing() -> None:
     assert readers_of([2**22 - 1]) == {}
+
+
+class Loading:
+    """An engine that runs until told otherwise."""
+
+    running = True
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+
+def _boot(shard: Path) -> Boot:
+    boot = Boot({})
+    boot.settings = resolve(registry(), {"MODEL_DIR": str(shard.parent), "DFLASH_MODEL": str(shard.parent / "none")})
+    return boot
+
+
+@pytest.mark.parametrize("end", ["served", "exited", "replaced"])
+def test_all_through_the_load_and_no_longer(shard: Path, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pagecache, "PAUSE_S", 0.01)
+
+    async def run() -> None:
+        boot, engine = _boot(shard), Loading()
+        boot.engine = engine  # type: ignore[assignment]
+        clearing = asyncio.create_task(pagecache.keep_clear(boot))
+        for _ in range(2):  # again and again: the engine reads on
+            shard.read_bytes()
+            async with asyncio.timeout(20):
+                while cached(shard):
+                    await asyncio.sleep(0.01)
+        if end == "served":
+            boot.served_at = 1.0
+        elif end == "exited":
+            engine.running = False
+        else:
+            boot.engine = None
+        await asyncio.wait_for(clearing, 20)
+        shard.read_bytes()
+        assert cached(shard) == PAGES
+
+    asyncio.run(run())
+
+
+def test_what_a_copy_left_behind_is_dropped_before_registration(shard: Path) -> None:
+    asyncio.run(pagecache.clear(_boot(shard), "fabric"))
+    assert cached(shard) == 0
