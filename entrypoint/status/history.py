@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,8 @@ class History:
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
+    """None also for what is no number: JSON has no NaN, and a page that fails for one would hide all the rest."""
+    return None if value is None or not math.isfinite(value) else round(value, digits)
 
 
 def _only_drafting(now: Metrics) -> Metrics:

@@ -83,6 +83,13 @@ def test_what_lies_beyond_the_last_bound_is_that_bound_and_json_stays_json() -> 
     json.dumps(history.as_dict(10.0), allow_nan=False)
 
 
+def test_a_counter_that_is_no_number_does_not_break_the_page() -> None:
+    history = History()
+    for at, told in enumerate(("0", "NaN", "+Inf", "5")):
+        history.take(parse(f"vllm:generation_tokens_total {told}\nvllm:kv_cache_usage_perc {told}\n"), float(at), False)
+    json.dumps(history.as_dict(10.0), allow_nan=False)
+
+
 def test_several_engines_are_added_up() -> None:
     one, two = 'vllm:generation_tokens_total{engine="0"} ', 'vllm:generation_tokens_total{engine="1"} '
     found = sample(parse(f"{one}0\n{two}0\n"), parse(f"{one}10\n{two}30\n"), 10.0, 0.0)
