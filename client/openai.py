@@ -114,10 +114,14 @@ class Client:
     async def tokenize(
         self, prompt: str | None = None, *, messages: Sequence[Message] | None = None, **options: Any
     ) -> dict[str, Any]:
-        """/tokenize: `count`, `tokens`, `max_model_len`. Raises ClientError."""
+        """/tokenize: `count`, `tokens`, mostly `max_model_len`. Raises ClientError, also without tokens."""
         body: dict[str, Any] = {"model": self.model, **options}
         body.update({"messages": list(messages)} if messages is not None else {"prompt": prompt or ""})
-        return await self._http.json("POST", "/tokenize", body)
+        found = await self._http.json("POST", "/tokenize", body)
+        lacking = [name for name, kind in (("count", int), ("tokens", list)) if not isinstance(found.get(name), kind)]
+        if lacking:
+            raise ClientError("bad", f"{self.root}/tokenize tells no {', no '.join(lacking)}: is it vLLM that answers?")
+        return found
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
         """/detokenize. Raises ClientError."""

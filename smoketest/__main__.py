@@ -17,6 +17,7 @@ from core.refusal import Refusal
 from smoketest.cases import CASES, Case, Wrong
 
 NOT_BEGUN = 100
+NO_SERVER = ("unreachable", "tls", "timeout", "cut")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,6 +72,8 @@ async def _case(client: Client, case: Case, seconds: float) -> dict[str, Any]:
         passed, note = False, str(wrong)
     except ClientError as error:
         passed, note = False, error.line
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        passed, note = False, f"the server's answer was not understood ({type(error).__name__}: {error})"
     except TimeoutError:
         passed, note = False, f"not done after {2 * seconds:g} s"
     return {"case": case.name, "passed": passed, "note": note, "seconds": round(time.perf_counter() - started, 3)}
@@ -84,7 +87,7 @@ async def _run(options: argparse.Namespace) -> int:
             await client.models()
         except ClientError as error:
             # an answer of any kind is a server, and its cases fail one by one; no answer means nothing to test
-            if error.status is None:
+            if error.problem in NO_SERVER:
                 raise
         for case in chosen:
             result = await _case(client, case, seconds)

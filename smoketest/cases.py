@@ -146,7 +146,9 @@ async def max_tokens_is_exact(client: Client) -> str:
 
 async def context_limit_is_refused(client: Client) -> str:
     """More than the context holds is an error that says so, not a cut answer."""
-    limit = int((await client.tokenize("tide"))["max_model_len"])
+    limit = (await client.tokenize("tide")).get("max_model_len")
+    if not isinstance(limit, int):
+        raise Wrong("the context length in /tokenize", "")
     try:
         # one more than fits: vLLM 0.32 quietly shortens a request for exactly the limit, earlier ones refuse that too
         reply = await _ask(client, "Say hello.", limit + 1, **OFF)

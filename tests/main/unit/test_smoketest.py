@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +153,33 @@ def test_on_a_bare_host_usage_is_told_before_anything_is_installed(tmp_path: Pat
     assert done.returncode == 100
     assert done.stderr.startswith("usage: smoketest/run.sh BASE")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"choices": [{}], "data": [{"id": "glm53"}], "usage": {"prompt_tokens": 1}}', b"[]"]
+)
+def test_a_server_that_answers_something_else_fails_every_case_with_a_line(body: bytes) -> None:
+    """Another engine, a router's own answer: whatever JSON it is, no traceback."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    found = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    with contextlib.closing(found.socket):
+        status, out, err = smoketest(f"http://127.0.0.1:{found.server_port}")
+        found.shutdown()
+    assert err == ""
+    assert status == 8
+    assert out.count("FAIL") == 8
