@@ -6,6 +6,8 @@ a section; `--dry-run` prints this table.
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -107,3 +109,17 @@ def listing(tp: int, only: tuple[str, ...] = ()) -> str:
         if not only or section.name in only:
             lines += [f"{section.name}: {section.gives}", *(f"  {case}" for case in section.cases(tp))]
     return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the listing."""
+    parser = argparse.ArgumentParser(prog="glm53 bench kernels --dry-run", description=__doc__)
+    parser.add_argument("--tp", type=int, choices=tuple(SIZES), default=4, help="sizes per rank of this TP")
+    parser.add_argument("--only", nargs="+", choices=[section.name for section in SECTIONS], default=[])
+    options = parser.parse_args(arguments)
+    print(listing(options.tp, tuple(options.only)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

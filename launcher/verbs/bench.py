@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import sys
 from shutil import which
 
-from bench.kernels_sizes import SECTIONS, SIZES, listing
 from core.refusal import Refusal
 from launcher.paths import ROOT
 
 MODULES = {"kernels": "bench.kernels"}
+# What lists a bench's cases with the standard library alone.
+LISTINGS = {"kernels": "bench.kernels_sizes"}
 PROBE = "import sys, torch, triton; sys.exit(0 if torch.cuda.is_available() else 3)"
 
 
@@ -27,12 +29,8 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="list what would be measured; needs no GPU")
     options, rest = parser.parse_known_args(arguments)
     if options.dry_run:
-        asked = argparse.ArgumentParser(prog="glm53 bench kernels --dry-run")
-        asked.add_argument("--tp", type=int, choices=tuple(SIZES), default=4)
-        asked.add_argument("--only", nargs="+", choices=[section.name for section in SECTIONS], default=[])
-        chosen = asked.parse_args(rest)
-        print(listing(chosen.tp, tuple(chosen.only)))
-        return 0
+        listing = [sys.executable, "-m", LISTINGS[options.what], *rest]
+        return subprocess.run(listing, cwd=ROOT, check=False).returncode
     python = which(options.python)
     if python is None:
         raise Refusal("--python", options.python, "an interpreter", "./glm53 bench kernels --python /path/to/python3")
