@@ -11,6 +11,7 @@ The machine (group/machine.py) cannot tell such states apart, so what holds for 
                    over the seats, and the order of seats chooses no more than the text of a reason. So workers may
                    change places, everything that names them with them. Sorted by what cannot name anybody; equals stay
                    where they are, which leaves some states in twice and none out.
+                   "Comes to serve" is tried with one order of polls; for exchanged workers that is another, as fair.
     faults left    with fewer left, less can follow. Layer by layer, a state that was reached with more left is done.
 
 `tests/stays_up/unit/test_explored.py` maps every state of unreduced runs and compares.
