@@ -23,7 +23,7 @@ import torch
 from bench.kernels_timing import seconds_each
 from experimental.causal_conv.grouped import grouped
 from experimental.head_gate import launch as gate
-from experimental.mhc.launch import fused_post_pre
+from experimental.mhc.launch import TILES, fused_post_pre
 from experimental.mhc.reference import random_inputs
 from experimental.mhc.reference import reference as mhc_reference
 from experimental.sparse_mla.launch import sparse_mla
@@ -292,6 +292,7 @@ def mhc_case(tokens: int, hidden: int = 4096, splits: int = 8) -> dict[str, Any]
     weights = [weight.clone() for _ in range(90)]
     calls = [partial(fused_post_pre, comb, residual, post, x, each, splits) for each in weights]
     wide_calls = [partial(fused_post_pre, comb, residual, post, x, each.float(), splits) for each in weights]
+    by_tile = {tile: 1e6 * seconds_each([partial(call, tile=tile) for call in calls]) for tile in TILES}
     stock = stock_mhc()
     stock_us = None
     if stock is not None:
@@ -303,7 +304,8 @@ def mhc_case(tokens: int, hidden: int = 4096, splits: int = 8) -> dict[str, Any]
         "tokens": tokens, "error": max(_relative(a, b) for a, b in zip(short[:2], right[:2], strict=True)),
         "residual_error": _relative(short[2], right[2]), "repeats_that_differ": int(differ),
         "same_bits_from_fp32": all(bool(torch.equal(a, b)) for a, b in zip(short, wide, strict=True)),
-        "us": 1e6 * seconds_each(calls), "fp32_weight_us": 1e6 * seconds_each(wide_calls), "vllm_us": stock_us,
+        "us": 1e6 * seconds_each(calls), "us_by_tile": by_tile, "fp32_weight_us": 1e6 * seconds_each(wide_calls),
+        "vllm_us": stock_us,
     }  # fmt: skip
 
 

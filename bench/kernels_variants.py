@@ -71,7 +71,7 @@ def check_variants() -> list[Variant]:
     wide = [w4.variant(1, w4.shape_for(4096, 4096, 8), "fp32")]
     for m in (1, *TOKENS):
         wide += moe.variants(HIDDEN, TOPK, m, moe.shape_for(m), "fp32")
-    wide += [mhc.variant(mhc.tile_for(m), "fp32") for m in (1, mhc.MAX_TOKENS)]
+    wide += [mhc.variant(tile, stored) for tile in mhc.TILES for stored in ("bf16", "fp32")]
     return [*small, *wide]
 
 

@@ -13,6 +13,8 @@ STREAMS = 4
 MIXES = STREAMS * (STREAMS + 2)
 # vLLM fuses the two steps for up to this many tokens.
 MAX_TOKENS = 32
+# Rows of the weight a program may take.
+TILES = (1, 2, 4, 8)
 # Columns a program takes at a time: its whole share at H = 4096 in eight splits.
 BLOCK = 512
 
@@ -64,6 +66,7 @@ def fused_post_pre(
     x: torch.Tensor,
     weight: torch.Tensor,
     splits: int,
+    tile: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(mixes [splits, T, 24], squares [splits, T], new residual [T, 4, H]); arguments and meaning as in kernel.py.
 
@@ -82,7 +85,7 @@ def fused_post_pre(
     squares = torch.empty((splits, tokens), dtype=torch.float32, device=residual.device)
     out = torch.empty_like(residual)
     if tokens:
-        tile = tile_for(tokens)
+        tile = tile or tile_for(tokens)
         stored = "bf16" if weight.dtype == torch.bfloat16 else "fp32"
         run(
             variant(tile, stored),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from experimental.mhc.launch import MIXES, fused_post_pre, lost, tile_for
+from experimental.mhc.launch import MIXES, TILES, fused_post_pre, lost, tile_for
 from experimental.mhc.reference import random_inputs, reference
 
 
@@ -19,6 +19,12 @@ def test_it_is_the_mixed_streams_and_their_projection(tokens: int, hidden: int, 
     assert error(mixes, right_mixes) < 1e-6
     assert error(squares, right_squares) < 1e-6
     assert error(new, right_new) < 2**-8  # one rounding to bf16
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_every_tile_gives_the_same(tile: int) -> None:
+    inputs = random_inputs(1, 64, "cpu")
+    assert error(fused_post_pre(*inputs, 1, tile)[0], reference(*inputs, 1)[0]) < 1e-6
 
 
 @pytest.mark.parametrize("tokens", [1, 16])
