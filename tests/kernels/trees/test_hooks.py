@@ -86,8 +86,7 @@ def test_dense_layers_dispatch_by_token_count(hooked: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("patched", [False, True], ids=["published", "patched"])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("version", "patched"), TREES[1:], ids=NAMED[1:])
 def test_experts_globals_fit_their_block_scales(version: str, patched: bool) -> None:
     """The image's patch gives gate and up one global and rewrites block scales: ours must go with those."""
     seen = said("hooked.py", version, patched=patched)
