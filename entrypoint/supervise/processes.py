@@ -94,8 +94,13 @@ def kill(processes: Iterable[Process]) -> None:
 
 
 def shared_memory(pids: Iterable[int]) -> set[str]:
-    """Paths under /dev/shm that these processes map or hold open now."""
+    """Paths under /dev/shm that these processes map or hold open now.
+
+    A semaphore is mapped under the name glibc made it with, which is deleted once it is linked to its own: it is
+    found by its inode.
+    """
     found = set()
+    renamed: set[int] = set()
     for pid in pids:
         try:
             with open(f"/proc/{pid}/maps", errors="replace") as file:  # noqa: PTH123
@@ -103,13 +108,25 @@ def shared_memory(pids: Iterable[int]) -> set[str]:
                     start = line.find(SHM)
                     if start >= 0:
                         found.add(line[start:].rstrip("\n"))
+                        if line.endswith(" (deleted)\n"):
+                            renamed.add(int(line.split(None, 5)[4]))
             for entry in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
                 target = os.readlink(f"/proc/{pid}/fd/{entry}")  # noqa: PTH115
                 if target.startswith(SHM):
                     found.add(target)
         except OSError:
             continue  # ended while we looked
+    found |= _linked(renamed) if renamed else set()
     return {path for path in found if not path.endswith(" (deleted)")}
+
+
+def _linked(inodes: set[int]) -> set[str]:
+    """Paths under /dev/shm of these inodes."""
+    try:
+        with os.scandir(SHM) as entries:
+            return {SHM + entry.name for entry in entries if entry.inode() in inodes}
+    except OSError:
+        return set()
 
 
 def remove(paths: Iterable[str]) -> tuple[str, ...]:

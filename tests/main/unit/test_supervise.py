@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -396,3 +397,27 @@ def test_a_damaged_note_is_read_as_far_as_it_goes_and_names_no_file_elsewhere(tm
     note = tmp_path / "note"
     note.write_bytes(b"\xff\xfe\x00\nshm /dev/shm/../../etc/passwd\nshm /dev/shm/psm_1\npid 1 x\npid 12 34\n")
     assert processes.remembered(str(note)) == ({(12, 34)}, {"/dev/shm/psm_1"})
+
+
+async def test_semaphores_of_a_killed_engine_go_too(tmp_path: Path, box: str) -> None:
+    """glibc makes one under another name and links it: /proc/PID/maps shows that name, as deleted."""
+    source = """
+        import multiprocessing, os, time
+        before = set(os.listdir("/dev/shm"))
+        lock = multiprocessing.get_context("spawn").Lock()
+        print(lock._semlock.name.lstrip("/"), flush=True)
+        time.sleep(60)
+    """
+    run = engine(source, tmp_path, box)
+    await run.start()
+    await until(run.tail)
+    segment = Path("/dev/shm") / f"sem.{run.tail()[0]}"
+    assert segment.exists()
+    await until(lambda: str(segment) in _text(run.note))
+    for pid in run.pids():  # its resource tracker too, which would remove it
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    await run.wait()
+    stopped = await run.stop(1)
+    assert not segment.exists()
+    assert str(segment) in stopped.removed
