@@ -27,7 +27,10 @@ class Window:
         """Why a time of `measured_s` is not to be trusted, or an empty text."""
         if self.worst_s <= max(FLOOR_S, SHARE * measured_s):
             return ""
-        return f"client late: this machine woke up {1000 * self.worst_s:.0f} ms late while measuring {measured_s:.2f} s"
+        return (
+            f"client late: this machine woke up {1000 * self.worst_s:.0f} ms late while measuring {measured_s:.2f} s; "
+            "ask again from an idle one"
+        )
 
 
 class Lag:

@@ -82,7 +82,7 @@ CHECK = Check(
     title="Short requests beside a long prompt",
     bar=(
         "p95 wait of short requests and the longest gap of a running stream: "
-        f"under {load.SHARE:.0%} of the long prompt's time, or {load.FLOOR_S:g} s"
+        f"under {load.SHARE:.0%} of the long prompt's time or {load.FLOOR_S:g} s, whichever is longer"
     ),
     why="Reported: one long prompt froze all others for 440 s where no cap per step was set.",
     run=run,

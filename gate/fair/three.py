@@ -58,7 +58,7 @@ CHECK = Check(
     title="Three long prompts at once",
     bar=(
         f"the last is read within {OVERHEAD} times the time three take alone; "
-        f"short requests wait under {load.SHARE:.0%} of it, or {load.FLOOR_S:g} s"
+        f"short requests wait under {load.SHARE:.0%} of it or {load.FLOOR_S:g} s, whichever is longer"
     ),
     why="Work that is interleaved badly costs more than work done in turn.",
     run=run,

@@ -48,14 +48,18 @@ async def run(scope: Scope) -> Outcome:
     counts = Counter(alone)
     majority, most = counts.most_common(1)[0]
     figures = {
-        "alone": len(alone),
-        "different_alone": len(counts),
-        "diverging_alone": len(alone) - most,
-        "at_once": len(crowd),
-        "different_at_once": len(set(crowd)),
+        "answers_one_at_a_time": len(alone),
+        "distinct_among_them": len(counts),
+        "off_the_majority": len(alone) - most,
+        "answers_at_once": len(crowd),
+        "distinct_among_those": len(set(crowd)),
     }
     if len(counts) == 1:
-        return Outcome("pass", f"{len(alone)} answers alike; with {width} at once {len(set(crowd))} different", figures)
+        return Outcome(
+            "pass",
+            f"{len(alone)} answers alike; {len(crowd)} asked {width} at once: {len(set(crowd))} distinct",
+            figures,
+        )
     other = next(text for text in counts if text != majority)
     where = first_difference(majority, other)
     reason = f"{len(alone) - most} of {len(alone)} diverge from the majority, first at character {where}"

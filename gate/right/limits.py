@@ -23,7 +23,7 @@ async def budget(scope: Scope) -> Outcome:
             total += 1
             right += good
             first = first or ("" if good else f"budget {most}: {count} tokens, finish {row['finish']}")
-    return judged(right, total, "budgets kept", first)
+    return judged(right, total, "answers (streamed and not) end at their budget", first)
 
 
 async def context(scope: Scope) -> Outcome:

@@ -47,7 +47,8 @@ async def run(scope: Scope) -> Outcome:
             return Outcome("inconclusive", "no reference to compare with (--nll-reference)", figures)
         target = scope.session.out / "nll.json"
         target.write_text(json.dumps({"format": FORMAT, "texts": texts}))
-        return Outcome("inconclusive", "recorded as nll.json; compare later runs with --nll-reference", figures)
+        how = f"gate nll --nll-reference {target} compares a later run, or another setup, with it"
+        return Outcome("inconclusive", f"nothing to compare with; recorded as the reference: {how}", figures)
     return compare(texts, read(reference), figures)
 
 

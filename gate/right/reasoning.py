@@ -55,7 +55,8 @@ def judge(length: dict[str, float], tags: str) -> Outcome:
     if length["low (template)"] >= length["high"]:
         wrong.append("effort low in chat_template_kwargs has no effect")
     shown = ", ".join(f"{way} {value:.0f}" for way, value in length.items())
-    return Outcome("fail" if wrong else "pass", "; ".join(wrong) or f"characters of reasoning: {shown}", length)
+    figures = {f"characters, {way if way[:3] in ('def', 'off') else f'effort {way}'}": n for way, n in length.items()}
+    return Outcome("fail" if wrong else "pass", "; ".join(wrong) or f"characters of reasoning: {shown}", figures)
 
 
 CHECK = Check(
