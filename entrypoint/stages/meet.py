@@ -97,7 +97,8 @@ async def _all_refuse(boot: Boot) -> NoReturn:
     until = boottime() + 2.0
     while boottime() < until:
         views = members.live()
-        if all(view.state in ("refused", "leaving", "running") for view in views.values()):
+        # With no live member yet (a box at our own address is none) the others have not seen this one either.
+        if views and all(view.state in ("refused", "leaving", "running") for view in views.values()):
             break
         await driver.changed(0.1)
     raise Refusals(boot.refusals)
