@@ -12,6 +12,7 @@ from preflight.netplan import snippet
 
 RATE = 200.0  # Gb/s of a healthy ConnectX-7 port here
 ROCE_MTU = 4200  # what RoCE's 4096-byte path MTU needs
+WHERE_SET = "where it is set (compose/.env, the shell, an nccl.conf)"
 FLAPS = 10  # carrier changes since boot; two or three belong to any boot
 # Counters whose growth means loss on the way; the others (congestion marks) are normal under load.
 LOSSES = ("local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "rnr_nak_retry_err", "rx_icrc_encapsulated")
@@ -57,7 +58,8 @@ def roots(scene: Scene) -> Iterator[Row]:
     used = {rail.root for rail in scene.rails}
     if len(used) == 1:
         names = ", ".join(rail.netdev for rail in scene.rails)
-        cure = "Bring the other root's netdev (enP2p... or enp...) up with an address, or widen FABRIC_SUBNETS."
+        others = [name for one in scene.survey.devices if one.root not in used for name in one.netdevs]
+        cure = f"Bring {' or '.join(others) or 'a netdev of the other root'} up with an address of its own subnet."
         yield row("WARN", f"{names}: PCIe root {used.pop()} only", "rails on two roots", cure)
 
 
@@ -71,10 +73,10 @@ def gids(scene: Scene) -> Iterator[Row]:
             yield row("FAIL", f"{rail.device} has no RoCE v2 GID of {rail.address} ({held})", "one", cure)
         elif scene.wanted.gid_index and scene.wanted.gid_index != str(rail.gid_index):
             seen = f"NCCL_IB_GID_INDEX={scene.wanted.gid_index}, but {rail.device} has {rail.address} at"
-            cure = "Unset NCCL_IB_GID_INDEX: the kit finds the index at every start."
+            cure = f"Remove NCCL_IB_GID_INDEX {WHERE_SET}: the kit finds the index at every start."
             yield row("FAIL", f"{seen} {rail.gid_index}", "no pinned index", cure)
     if scene.wanted.gid_index and scene.rails:
-        cure = "Unset NCCL_IB_GID_INDEX: it moves when an address or the box is set up anew."
+        cure = f"Remove NCCL_IB_GID_INDEX {WHERE_SET}: it moves when an address or the box is set up anew."
         yield row("WARN", f"NCCL_IB_GID_INDEX={scene.wanted.gid_index} is pinned", "unset", cure)
     if scene.rails:
         chosen = ", ".join(f"{rail.device} {rail.gid_index} ({rail.address})" for rail in scene.rails)
@@ -126,12 +128,16 @@ def persistence(scene: Scene) -> Iterator[Row]:
     if text is None:
         return
     automatic = "link-local" in text
-    for rail in scene.rails:
-        kept = rail.address in text or (automatic and IPv4Interface(rail.address).is_link_local)
-        if not kept:
-            plan = snippet(scene.survey.devices, scene.survey.box.interfaces)
-            seen = f"{rail.address} on {rail.netdev} is in no netplan, NetworkManager or networkd file"
-            yield row("WARN", seen, "an address that a reboot keeps", f"Write it down:\n{plan}")
+    lost = [
+        f"{rail.address} on {rail.netdev}"
+        for rail in scene.rails
+        if rail.address not in text and not (automatic and IPv4Interface(rail.address).is_link_local)
+    ]
+    if lost:
+        plan = snippet(scene.survey.devices, scene.survey.box.interfaces)
+        seen = f"in no netplan, NetworkManager or networkd file: {', '.join(lost)}"
+        cure = f"Save this as /etc/netplan/60-rails.yaml (chmod 600), then sudo netplan try:\n{plan}"
+        yield row("WARN", seen, "addresses that a reboot keeps", cure)
 
 
 def forwarding(scene: Scene) -> Iterator[Row]:

@@ -24,7 +24,7 @@ def kernel(scene: Scene) -> Iterator[Row]:
     release = scene.survey.box.kernel
     for bad, (what, instead) in BAD_KERNELS.items():
         if release.startswith(bad):
-            cure = f"Boot {instead} (GRUB, Advanced options) and hold it: sudo apt-mark hold linux-image-{instead}."
+            cure = f"Install {instead}, make it GRUB's default, hold it and reboot; the section below has the commands."
             yield row("FAIL", f"{release}: {what}", f"another kernel, e.g. {instead}", cure)
     yield row("info", f"kernel {release or 'unknown'}")
 
