@@ -113,6 +113,6 @@ def _alone(members: Mapping[str, Sequence[Rail]]) -> list[Row]:
         if len(away) == 1 and (len(here) > 2 or len(members) == 2 or (switch and len(here) == 2)):
             lan = away[0]
             seen = f"{lan} has no address in {network}; {', '.join(sorted(here, key=IPv4Address))} have"
-            cure = f"On {lan}: is the cable in (ip -br link)? Give it a free address of {network}: ./glm53 doctor there."
+            cure = f"On {lan}: is the cable in (ip -br link)? Give it an address of {network}: ./glm53 doctor there."
             found.append(Row(ALONE, "WARN", seen, "every rail subnet on every box", cure))
     return found
