@@ -97,11 +97,11 @@ def shared_memory(pids: Iterable[int]) -> set[str]:
     """Paths under /dev/shm that these processes map or hold open now.
 
     A semaphore is mapped under the name glibc made it with, which is deleted once it is linked to its own: it is
-    found by its inode.
+    found by its inode, in the /dev/shm that the process itself sees.
     """
     found = set()
-    renamed: set[int] = set()
     for pid in pids:
+        renamed: set[int] = set()
         try:
             with open(f"/proc/{pid}/maps", errors="replace") as file:  # noqa: PTH123
                 for line in file:
@@ -115,15 +115,16 @@ def shared_memory(pids: Iterable[int]) -> set[str]:
                 if target.startswith(SHM):
                     found.add(target)
         except OSError:
-            continue  # ended while we looked
-    found |= _linked(renamed) if renamed else set()
+            pass  # ended while we looked
+        if renamed:
+            found |= _linked(renamed, f"/proc/{pid}/root{SHM}") or _linked(renamed, SHM)
     return {path for path in found if not path.endswith(" (deleted)")}
 
 
-def _linked(inodes: set[int]) -> set[str]:
-    """Paths under /dev/shm of these inodes."""
+def _linked(inodes: set[int], folder: str) -> set[str]:
+    """Paths under /dev/shm of these inodes; `folder` is where it is seen from here."""
     try:
-        with os.scandir(SHM) as entries:
+        with os.scandir(folder) as entries:
             return {SHM + entry.name for entry in entries if entry.inode() in inodes}
     except OSError:
         return set()
