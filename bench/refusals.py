@@ -151,11 +151,14 @@ KINDS: dict[str, Callable[[], dict[str, list[float]]]] = {"local": local, "group
 def main() -> None:
     """Measure, print a line a fault, write the JSON; what is not measured now keeps its figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kinds", nargs="*", choices=sorted(KINDS), default=sorted(KINDS))
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{', '.join(sorted(KINDS))}; none named: all")
     file = Path(ROOT) / "bench/results/refusals.json"
     before = json.loads(file.read_text()) if file.exists() else {}
     result = {name: before[name] for name in KINDS if name in before}
-    for kind in parser.parse_args().kinds:
+    kinds = parser.parse_args().kinds or sorted(KINDS)
+    if unknown := set(kinds) - set(KINDS):
+        parser.error(f"{', '.join(sorted(unknown))}: no kind; expected {', '.join(sorted(KINDS))}")
+    for kind in kinds:
         rows = {n: {"median_s": statistics.median(times), "worst_s": max(times)} for n, times in KINDS[kind]().items()}
         for name, row in rows.items():
             print(f"{name:<36} median {row['median_s']:.2f} s  worst {row['worst_s']:.2f} s", flush=True)
