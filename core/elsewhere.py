@@ -82,9 +82,14 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("NCCL_SOCKET_IFNAME", "fixed", "set CLUSTER_SUBNET: the interface follows from it"),
     *(
         Elsewhere(name, "fixed", "set TOPOLOGY: it follows from how the boxes are cabled")
-        for name in ("NCCL_ALGO", "NCCL_GRAPH_FILE", "NCCL_IB_SUBNET_AWARE_ROUTING", "NCCL_CROSS_NIC")
+        for name in (
+            "NCCL_ALGO",
+            "NCCL_GRAPH_FILE",
+            "NCCL_IB_SUBNET_AWARE_ROUTING",
+            "NCCL_CROSS_NIC",
+            "NCCL_IB_MERGE_NICS",
+        )
     ),
-    Elsewhere("NCCL_IB_MERGE_NICS", "fixed", "set TOPOLOGY: it follows from how the boxes are cabled"),
     # The page.
     Elsewhere("PORT", "renamed", "set API_PORT"),
     Elsewhere("CONTAINER_NAME", "fixed", "remove it: the container is called glm53"),
@@ -121,7 +126,7 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
         for name in ("GATE_URL", "GATE_MODEL", "QUALITY_DIR", "QUALITY_URL")
     ),
     Elsewhere("RIGMARK_DIR", "absent", "remove it: RigMark is not part of the gate"),
-    Elsewhere("GATE_IMAGE", "absent", "remove it: the gate runs generated code without Docker"),
+    Elsewhere("GATE_IMAGE", "renamed", "give it to ./glm53 gate humaneval: --set 'humaneval.image=\"NAME\"'"),
     Elsewhere("BASE", "renamed", "give it to the build: BASE=... image/build.sh"),
     Elsewhere("TAG", "renamed", "set IMAGE; for the build: TAG=... image/build.sh"),
     # The engine's own variables that the kit sets, then all others.
