@@ -297,8 +297,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="sparse_mla: fewer checks")
     parser.add_argument("--minutes", type=float, default=8, help="start no section after this many minutes")
     parser.add_argument("--conv", type=Path, help="vLLM's causal_conv1d.py, where vLLM itself is not installed")
+    parser.add_argument("--vllm-library", type=Path, help="_C_stable_libtorch.abi3.so of vLLM's wheel: its own top-k")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     options = parser.parse_args(arguments)
+    if options.vllm_library:
+        torch.ops.load_library(str(options.vllm_library))
     properties = torch.cuda.get_device_properties(0)
     result: dict[str, Any] = {
         "gpu": properties.name,

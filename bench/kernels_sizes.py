@@ -29,7 +29,7 @@ MLA_TOKENS = (8, 64, 2048)
 POOL_ROWS, POOLS = (1, 64, 16128), (1300, 8000)
 GATE_TOKENS = (1, 8, 64, 2048, 16384)
 CONV_LENGTHS = ((1,), (7, 1, 9), (2304, 5, 64), (16384,))
-MHC_TOKENS = (1, 8, 16, 32)
+MHC_TOKENS = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """topk, head_gate, causal_conv and mhc on the GPU at hand: are they right, always the same, and what do they cost.
 
 Sections of bench/kernels.py. torch.topk on permuted columns gives topk's candidates here, another choice among ties
-on every call; vLLM's own kernels are in its wheel for GPUs only and are timed where that imports.
+on every call; vLLM's own kernels are in its wheel for GPUs only and are timed where that imports, or from the wheel's
+`vllm/_C_stable_libtorch.abi3.so` alone (`./glm53 bench kernels --vllm-library FILE`), which needs no vLLM and any torch
+from 2.11 on.
 
     python -m bench.kernels_small    a few small launches of sparse_mla, topk and mhc, for compute-sanitizer
 """
@@ -99,10 +101,11 @@ def topk_case(rows: int, width: int, *, ties: bool) -> dict[str, Any]:
 
 def vllm_topk() -> Any | None:
     """vLLM's registered CUDA operators with its top-k kernels, or None where its wheel for GPUs is not installed."""
-    try:
-        importlib.import_module("vllm._custom_ops")
-    except ImportError:
-        return None
+    if not hasattr(torch.ops._C, "top_k_per_row_prefill"):  # --vllm-library has registered them
+        try:
+            importlib.import_module("vllm._custom_ops")
+        except ImportError:
+            return None
     return torch.ops._C if hasattr(torch.ops._C, "top_k_per_row_prefill") else None
 
 
@@ -118,7 +121,7 @@ def stock_topk_us(logits: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor
         out = torch.empty(rows, count, dtype=torch.int32, device="cuda")
         works[f"prefill_{count}"] = partial(stock.top_k_per_row_prefill, logits, starts, ends, out, *strides, count)
         works[f"decode_{count}"] = partial(stock.top_k_per_row_decode, logits, 1, ends, out, *strides, count)
-    space, out = torch.empty(1 << 20, dtype=torch.uint8, device="cuda"), out[:, :K].contiguous()
+    space, out = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"), out[:, :K].contiguous()
     works["persistent_512"] = partial(stock.persistent_topk, logits, ends, out, space, K, logits.shape[1])
     return {f"vllm_{name}_us": 1e6 * seconds_each([work]) for name, work in works.items()}
 
