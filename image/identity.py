@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
@@ -10,9 +11,29 @@ from typing import Any
 
 KIT = Path(__file__).resolve().parent.parent
 FILE = KIT / "image.json"
-# The image's own id, which it cannot hold: ./glm53 asks Docker for it and hands it in.
+# The image's own id, which it cannot hold: ./glm53 asks Docker about the image and hands it in.
 IMAGE_ID = "GLM53_IMAGE_ID"
+# What of an image's configuration decides what runs; how it is written down differs between Docker's image stores.
+RUNS = ("Cmd", "Entrypoint", "Env", "Labels", "StopSignal", "User", "Volumes", "WorkingDir")
 TOLD = ("kit", "base", "base_digest", "patched_tree", "flashkda")
+
+
+def image_id(inspected: str) -> str:
+    """ "sha256:..." of an image, from what `docker image inspect REFERENCE` printed; the same in both image stores.
+
+    Docker's own Id is the digest of the configuration in the classic store and of the manifest in containerd's. Equal
+    in both are the digests of the layers' contents and what the configuration says, and this one is made of them.
+    Raises ValueError for text that is no answer of `docker image inspect`.
+    """
+    try:
+        (found,) = json.loads(inspected)
+        layers, config = found["RootFS"]["Layers"], found["Config"]
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"not what docker image inspect prints: {inspected[:80]!r}") from None
+    # One store leaves out what is empty where the other writes "", null or [].
+    runs = {name: config[name] for name in RUNS if config.get(name)}
+    same = {"layers": layers, "os": found["Os"], "architecture": found["Architecture"], "config": runs}
+    return "sha256:" + hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
 
 
 def kit_version(root: Path = KIT) -> str:

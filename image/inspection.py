@@ -12,6 +12,7 @@ from typing import Any
 
 from core.refusal import Refusal
 from image import manifest
+from image.identity import image_id
 from image.patches import PATCHES
 from image.patching import Patch, Tree, changes, check
 from image.report import table
@@ -21,13 +22,14 @@ MANIFEST = "/opt/glm53/base-manifest.txt"
 
 
 def inspect(reference: str) -> dict[str, Any]:
-    """The image's id, labels and the record that verify_base wrote into it."""
-    found = json.loads(docker("image", "inspect", reference))[0]
+    """The image's id (and Docker's own), labels and the record that verify_base wrote into it."""
+    said = docker("image", "inspect", reference)
+    found = json.loads(said)[0]
     labels = {name: value for name, value in (found["Config"]["Labels"] or {}).items() if name.startswith("org.")}
     with tempfile.TemporaryDirectory(prefix="glm53-") as folder:
         extract(reference, {RECORD: Path(folder) / "image.json"})
         record = json.loads((Path(folder) / "image.json").read_text())
-    return {"id": found["Id"], "created": found["Created"], "labels": labels, **record}
+    return {"id": image_id(said), "docker_id": found["Id"], "created": found["Created"], "labels": labels, **record}
 
 
 def check_image(reference: str) -> int:

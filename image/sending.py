@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.refusal import Refusal
+from image import identity
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 
@@ -31,17 +32,21 @@ def load_command(host: str) -> tuple[str, ...]:
     return (*SSH, host, "docker load -q")
 
 
-def id_command(reference: str, host: str | None = None) -> tuple[str, ...]:
-    """Asks for the image's id, here or over there."""
-    words = ("docker", "image", "inspect", "--format", "{{.Id}}", reference)
+def inspect_command(reference: str, host: str | None = None) -> tuple[str, ...]:
+    """Asks about the image, here or over there."""
+    words = ("docker", "image", "inspect", reference)
     return words if host is None else (*SSH, host, shlex.join(words))
 
 
 def image_id(reference: str, host: str | None = None) -> tuple[str, str]:
-    """The id, or an empty one and what was said instead."""
-    done = subprocess.run(id_command(reference, host), capture_output=True, text=True, check=False)
-    said = (done.stderr.strip().splitlines() or [""])[-1]
-    return (done.stdout.strip(), "") if done.returncode == 0 else ("", said)
+    """The id (image/identity.py), or an empty one and what was said instead."""
+    done = subprocess.run(inspect_command(reference, host), capture_output=True, text=True, check=False)
+    if done.returncode:
+        return "", (done.stderr.strip().splitlines() or [""])[-1]
+    try:
+        return identity.image_id(done.stdout), ""
+    except ValueError as error:
+        return "", str(error)
 
 
 def send(reference: str, hosts: Sequence[str], say: Callable[[str], None]) -> list[Sent]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.refusal import Refusal
+from image.identity import image_id
 
 # The daemon may be slow on a loaded box, but never this slow; past it the answer counts as none.
 ANSWER_S = 20.0
@@ -61,8 +62,8 @@ def look(image: str, environ: Mapping[str, str], root: Path = Path("/")) -> Host
     if status != 0:
         return Host(docker, compose, _first(error) or f"exit {status}", (), infiniband, None, "")
     runtimes = tuple(json.loads(out)) if out.strip().startswith("{") else ()
-    status, found, _ = _ask(environ, "image", "inspect", "--format", "{{.Id}}", image)
-    return Host(docker, compose, "", runtimes, infiniband, _container(environ), found.strip() if status == 0 else "")
+    status, found, _ = _ask(environ, "image", "inspect", image)
+    return Host(docker, compose, "", runtimes, infiniband, _container(environ), image_id(found) if status == 0 else "")
 
 
 def judge_tools(host: Host) -> list[Refusal]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from core.refusal import Refusal
 from hosts.local import Local
-from image.identity import IMAGE_ID
+from image.identity import IMAGE_ID, image_id
 from lab import model, processes
 from lab.processes import Process
 from lab.providers.process import KIT_TITLES, Kept, What
@@ -119,7 +119,7 @@ def start(lab: Lab, box: Box, argv: list[str], environment: Mapping[str, str], c
     (box.path / "kit.log").touch()
     file = box.path / "compose.json"
     file.touch(mode=0o600)
-    image = {IMAGE_ID: _docker("image", "inspect", "--format", "{{.Id}}", TAG).strip()}
+    image = {IMAGE_ID: image_id(_docker("image", "inspect", TAG))}
     file.write_text(json.dumps(overlay(lab, box, {**environment, **image}), indent=1) + "\n")
     _compose(lab, box, "up", "-d", "--no-build", "--pull", "never")
 

@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps(found, indent=2))
         return 0
-    for name in ("id", "created", "kit", "base", "base_digest", "flashkda", "patched_tree"):
+    for name in ("id", "docker_id", "created", "kit", "base", "base_digest", "flashkda", "patched_tree"):
         print(f"{name:<13} {found.get(name, '')}")
     for name, version in found["versions"].items():
         print(f"{name:<13} {version}")

@@ -17,7 +17,8 @@ from launcher.verbs import image as verb
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (.ci/run installs openssh-server)")
 
-# Keeps one image, whose id is the sha256 of its bytes: what arrives changed has another id.
+# Keeps one image, whose only layer is the sha256 of its bytes: what arrives changed has another id. Docker's own Id is
+# another on every box, as with boxes of both image stores.
 DOCKER = """#!/bin/sh
 set -eu
 image="$BOX/image"
@@ -25,8 +26,10 @@ case "$1" in
   save) cat "$image" ;;
   load) [ ! -e "$BOX/full" ] || { head -c 1000000 >/dev/null; echo "no space left on device" >&2; exit 1; }
         cat > "$image" ;;
-  image) [ -f "$image" ] || { echo "Error: No such image: $5" >&2; exit 1; }
-         sha256sum "$image" | sed 's/^\\([0-9a-f]*\\).*/sha256:\\1/' ;;
+  image) [ -f "$image" ] || { echo "Error: No such image: $3" >&2; exit 1; }
+         layer=$(sha256sum "$image" | cut -d ' ' -f 1)
+         echo "[{\\"Id\\": \\"$BOX\\", \\"Os\\": \\"linux\\", \\"Architecture\\": \\"arm64\\", \\"Config\\": {},"
+         echo " \\"RootFS\\": {\\"Type\\": \\"layers\\", \\"Layers\\": [\\"sha256:$layer\\"]}}]" ;;
 esac
 """
 SIZE = 24 << 20  # more than every buffer on the way

@@ -141,7 +141,7 @@ def test_the_container_learns_where_each_value_came_from(kit: Kit, model: dict[s
     assert (sources["TP"], sources["SERVED_NAME"]) == ("shell", ".env")
     assert "API_PORT" not in sources
     assert "MODEL_HOST_DIR" not in sources
-    assert kit.last()["environ"]["GLM53_IMAGE_ID"] == "sha256:5eed"
+    assert kit.last()["environ"]["GLM53_IMAGE_ID"].startswith("sha256:")
     assert "TP: the shell's 3 wins over 2 of compose/.env" in done.stderr
 
 
