@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,22 @@ def look(image: str, environ: Mapping[str, str], root: Path = Path("/")) -> Host
     runtimes = tuple(json.loads(out)) if out.strip().startswith("{") else ()
     status, found, _ = _ask(environ, "image", "inspect", image)
     return Host(docker, compose, "", runtimes, infiniband, _container(environ), image_id(found) if status == 0 else "")
+
+
+def pull(image: str, environ: Mapping[str, str]) -> str:
+    """Fetch the image, with docker's own progress; its id. Raises Refusal when the registry does not give it."""
+    done = subprocess.run(["docker", "pull", image], env=dict(environ), check=False)
+    status, found, error = _ask(environ, "image", "inspect", image) if done.returncode == 0 else (1, "", "")
+    if status != 0:
+        cure = "Look at docker's own words above: log in to the registry, or correct IMAGE in compose/.env."
+        raise Refusal("IMAGE", f"docker pull {image} failed{error and ': ' + _first(error)}", "an image", cure)
+    return image_id(found)
+
+
+def running(compose: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Ids of the containers of this Compose command line that run; "" for none, or when docker does not tell."""
+    status, found, _ = _ask(environ, *compose[1:], "ps", "-q")
+    return found.strip() if status == 0 else ""
 
 
 def judge_tools(host: Host) -> list[Refusal]:

@@ -19,7 +19,7 @@ from image.identity import IMAGE_ID
 from launcher.checkpoints import DRAFTER, MODEL, locate, pack_warnings, unfit
 from launcher.commandline import CommandLine, split
 from launcher.generate import COMMON, COMPOSE, OVERLAYS
-from launcher.host import Host, judge, judge_tools, look, look_at_tools
+from launcher.host import Host, judge, judge_tools, look, look_at_tools, pull, running
 from launcher.paths import ROOT
 from launcher.surroundings import Surroundings, dotenv_file, survey
 
@@ -47,16 +47,23 @@ def run(arguments: list[str]) -> int:
     environ = {**seen.environ, **chosen(line, on, seen)}
     image = str(seen.settings["IMAGE"])
     if line.starts:
-        environ.update(ready(seen.settings, look(image, environ), image, environ, [overlay.name for overlay in on]))
+        host = look(image, environ)
+        environ.update(ready(seen.settings, host, image, environ, [overlay.name for overlay in on]))
+        if not host.image:  # Compose would pull it too, but without its id: the next `up` would know it, and start anew
+            environ[IMAGE_ID] = pull(image, environ)
     else:
         refused(judge_tools(look_at_tools(environ)))
-    command = [*compose_command(line, on, seen.settings, dotenv), *line.options, line.verb, *line.rest]
+    compose = [*compose_command(line, on, seen.settings, dotenv), *line.options]
+    command = [*compose, line.verb, *line.rest]
     sys.stdout.flush()
     if not line.detached:  # docker compose takes our place: what is typed, Ctrl-C too, is its own from here on
         os.execvpe(command[0], command, environ)
+    before = running(compose, environ)
     status = subprocess.run(command, env=environ, check=False).returncode
     if status == 0:
-        print("glm53: started. Follow all boxes until they serve: ./glm53 watch --until serving")
+        adopted = before and before == running(compose, environ)
+        what = "unchanged: the container that runs goes on." if adopted else "started."
+        print(f"glm53: {what} Follow all boxes until they serve: ./glm53 watch --until serving")
     return status
 
 

@@ -33,6 +33,12 @@ elif words[0] == "image":
     found = {{"Id": "sha256:5eed", "Os": "linux", "Architecture": "arm64", "Config": {{}},
              "RootFS": {{"Type": "layers", "Layers": ["sha256:1a"]}}}}
     print(json.dumps([found])) if say["image"] else sys.exit("No such image")
+elif words[0] == "pull":
+    sys.exit("manifest unknown") if say["unknown"] else None
+    (home / "says.json").write_text(json.dumps({{**say, "image": True}}))
+elif words[-2:] == ["ps", "-q"]:
+    ups = sum("up" in json.loads(line)["words"] for line in (home / "calls.jsonl").read_text().splitlines())
+    print(say["running"][min(ups, len(say["running"]) - 1)])
 elif words[0] == "ps":
     print(say["container"]) if say["container"] is not None else None
 elif "up" in words and say["slow"]:
@@ -66,8 +72,8 @@ class Kit:
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def last(self) -> dict[str, Any]:
-        """The last call."""
-        return self.calls()[-1]
+        """The last call, but for the look at what runs after `up -d`."""
+        return [call for call in self.calls() if call["words"][-2:] != ["ps", "-q"]][-1]
 
     def run(
         self, *arguments: str, shell: Mapping[str, str] | None = None, cwd: Path | None = None, infiniband: bool = True
@@ -118,7 +124,7 @@ def kit(tmp_path: Path) -> Kit:
     (docker / "docker").chmod(0o755)
     (docker / "with_infiniband.py").write_text(WITH_INFINIBAND)
     answers = {"compose": "2.29.1", "daemon": "", "runtimes": {"nvidia": {}, "runc": {}}, "image": True,
-               "container": None, "real": [], "slow": False}  # fmt: skip
+               "container": None, "real": [], "slow": False, "running": [""], "unknown": False}  # fmt: skip
     (docker / "says.json").write_text(json.dumps(answers))
     return Kit(root, docker, {"PATH": f"{docker}:{os.environ['PATH']}", "HOME": str(tmp_path)})
 

@@ -67,7 +67,27 @@ def test_our_own_container_is_not_in_the_way(kit: Kit, model: dict[str, str]) ->
 def test_a_missing_image_names_the_build(kit: Kit, model: dict[str, str]) -> None:
     kit.says(image=False)
     assert "image/build.sh" in refused(kit, "up", shell=model)
-    assert kit.run("up", shell={"IMAGE": "registry/glm53:1", **model}).returncode == 0  # Compose pulls that one
+
+
+def test_an_image_of_a_registry_is_pulled_first_so_that_every_up_knows_its_id(kit: Kit, model: dict[str, str]) -> None:
+    """Pulled by Compose, the first start had no id and the second one did: an unchanged box was started anew."""
+    kit.says(image=False)
+    shell = {"IMAGE": "registry/glm53:1", **model}
+    ids = []
+    for _ in range(2):
+        kit.run("up", "-d", shell=shell)
+        ids.append(kit.last()["environ"]["GLM53_IMAGE_ID"])
+    assert [call["words"] for call in kit.calls() if call["words"][0] == "pull"] == [["pull", "registry/glm53:1"]]
+    assert ids[0].startswith("sha256:")
+    assert ids[0] == ids[1]
+
+
+def test_an_image_that_no_registry_has_is_refused(kit: Kit, model: dict[str, str]) -> None:
+    kit.says(image=False, unknown=True)
+    done = kit.run("up", "-d", shell={"IMAGE": "registry/glm53:1", **model})
+    assert done.returncode == 2
+    assert "IMAGE: seen docker pull registry/glm53:1 failed" in done.stderr
+    assert not [call for call in kit.calls() if "up" in call["words"]]
 
 
 def test_everything_missing_is_told_at_once(kit: Kit) -> None:
@@ -148,6 +168,17 @@ def test_the_container_learns_where_each_value_came_from(kit: Kit, model: dict[s
 def test_up_in_the_background_prints_the_watch_command(kit: Kit, model: dict[str, str]) -> None:
     assert "./glm53 watch --until serving" in kit.run("up", "-d", shell=model).stdout
     assert "watch" not in kit.run("up", shell=model).stdout
+
+
+@pytest.mark.parametrize(
+    ("running", "said"),
+    [([""], "started."), (["", "a"], "started."), (["a", "b"], "started."), (["a", "a"], "unchanged: ")],
+)
+def test_up_says_whether_the_running_container_was_adopted(
+    kit: Kit, model: dict[str, str], running: list[str], said: str
+) -> None:
+    kit.says(running=running)
+    assert kit.run("up", "-d", shell=model).stdout.startswith(f"glm53: {said}")
 
 
 def test_without_drafting_no_drafter_is_needed(kit: Kit, model: dict[str, str], tmp_path: Path) -> None:
