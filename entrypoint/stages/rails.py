@@ -19,24 +19,14 @@ from entrypoint.roce import Rail, nccl_environment, not_up, rails
 from entrypoint.stages import meet
 from entrypoint.topology import Layout, layout, nccl_block, neighbour_devices, ring_graph
 from group.ask import boottime
-from preflight.checks import Wanted, peers
+from preflight.checks import Wanted, asked, peers
 from preflight.checks.scene import names_of
+from preflight.checks.wanted import hca, subnets
 from preflight.facts import BoxFacts, gather
 from preflight.facts.rdma import devices
 
 JUST_BOOTED_S = 600.0
 LOOK_S = 0.5
-
-
-def subnets(settings: Settings) -> tuple[str, ...]:
-    """The networks that somebody declared to be rails, in their order; empty when nobody did."""
-    text = settings.text("CLUSTER_SUBNET") or settings.text("FABRIC_SUBNETS")
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def hca(settings: Settings) -> tuple[str, ...]:
-    """NCCL_IB_HCA's parts as somebody set them."""
-    return tuple(part.strip() for part in settings.text("NCCL_IB_HCA").split(",") if part.strip())
 
 
 def box_rails(boot: Boot, settings: Settings) -> tuple[Rail, ...]:
@@ -128,29 +118,9 @@ def _graph_file(boot: Boot, settings: Settings, found: Layout, seen: Mapping[str
 
 
 def wanted(boot: Boot, settings: Settings) -> Wanted:
-    """What preflight compares this box with."""
-    return Wanted(
-        boxes=boot.tp,
-        kv_bytes=int(settings["KV_CACHE_MEMORY"] or 0),
-        weight_bytes=weight_bytes(),
-        loop=boot.layout is not None and boot.layout.neighbours is not None,
-        subnets=subnets(settings),
-        devices=hca(settings),
-        gid_index=settings.text("NCCL_IB_GID_INDEX"),
-        cpu=settings.text("ENGINE_PROFILE") == "lab-cpu",
-        lan_netdev=boot.ifname,
-        model=settings.text("MODEL_DIR"),
-        drafter=settings.text("DFLASH_MODEL"),
-        cache=settings.text("CACHE_ROOT"),
-        logs=settings.text("LOG_DIR"),
-    )
-
-
-def weight_bytes() -> int:
-    """Size of the whole checkpoint, from model.toml."""
-    import model
-
-    return model.disk(model.load())
+    """What preflight compares this box with, now that the cabling is known."""
+    loop = boot.layout is not None and boot.layout.neighbours is not None
+    return replace(asked(settings), boxes=boot.tp, loop=loop, lan_netdev=boot.ifname)
 
 
 def in_rank_order(boot: Boot) -> None:

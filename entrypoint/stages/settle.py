@@ -13,7 +13,6 @@ from core.log import log
 from core.plan import differing
 from core.refusal import Refusal, Refusals
 from core.row import Row, warnings_first
-from core.settings import Settings
 from core.units import show_size
 from entrypoint import pagecache
 from entrypoint.addresses import engine_addresses
@@ -24,9 +23,9 @@ from entrypoint.stages import check, compose, ground, meet, rails, warmth
 from entrypoint.watch import recall
 from group.ask import boottime
 from group.machine import ENGAGED
-from image import startup
 from preflight.checks import Scene, verdict
 from preflight.checks import preflight as look
+from preflight.checks.wanted import subnets
 from preflight.facts.registration import probe
 from preflight.facts.survey import survey
 
@@ -52,7 +51,7 @@ async def preflight(boot: Boot) -> None:
     seen = await asyncio.to_thread(survey, boot.root, ground.disks(settings), os.environ)
     boot.verbs = seen.registered.names if seen.registered else ()
     scene = Scene(seen, rails.wanted(boot, settings))
-    found = warnings_first((*together, *look(scene), *image_rows(boot, settings)))
+    found = warnings_first((*together, *look(scene)))
     memory = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
     rows = [Row("memory", "info", memory)]
     rows += [Row(f"disk {path}", "info", f"{show_size(free)} free") for path, (_, free) in facts.disks.items()]
@@ -64,12 +63,6 @@ async def preflight(boot: Boot) -> None:
     failed = [row for row in found if row.level == "FAIL"]
     if failed and settings.text("PREFLIGHT") == "strict":
         await _stay_refused(boot, failed)
-
-
-def image_rows(boot: Boot, settings: Settings) -> tuple[Row, ...]:
-    """What the image warns of: the template that vLLM will get, the checkpoint's sampling, a knob nobody reads."""
-    template = settings.text("CHAT_TEMPLATE")
-    return tuple(startup.rows(boot.environ, Path(settings.text("MODEL_DIR")), Path(template) if template else None))
 
 
 async def _stay_refused(boot: Boot, rows: Sequence[Row]) -> NoReturn:
@@ -99,8 +92,7 @@ async def size(boot: Boot) -> None:
         await _hold(boot, found)  # other boxes may bring other memory
     assert boot.facts is not None
     interfaces = {boot.lan: boot.facts.interfaces, **{lan: view.about.interfaces for lan, view in views.items()}}
-    subnets = (settings.text("CLUSTER_SUBNET") or settings.text("FABRIC_SUBNETS")).split(",")
-    boot.netdevs = engine_addresses(interfaces, [part.strip() for part in subnets if part.strip()])
+    boot.netdevs = engine_addresses(interfaces, list(subnets(settings)))
     boot.group_plan, boot.needed_bytes = plan, recall.needed(plan, sizing)
     warmth.choose(boot, settings, plan)
     pack = packs.rows(facts.load(), Path(settings.text("MODEL_DIR"))) if plan.profile == "gb10" else ()

@@ -9,25 +9,27 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import model
+from core.refusal import Refusal
 from core.registry import registry
 from core.row import Row, first_to_fix, warnings_first
 from core.settings import Settings, resolve
-from entrypoint.knobs import TP_SPELLINGS
+from launcher.checkpoints import DRAFTER, MODEL, Checkpoint, Mounted, locate
 from launcher.paths import ROOT
 from launcher.surroundings import dotenv_file, merge, read_dotenv
-from preflight.checks import Scene, Wanted, preflight, verdict
+from preflight.checks import Scene, Wanted, asked, preflight, verdict
 from preflight.checks.deep import deep
 from preflight.facts.survey import Survey, survey
 from preflight.netplan import snippet
 from preflight.recording import record, replayed
 
 LIVE = Path("/")
+INSIDE = Path("/.dockerenv")  # Docker puts it into every container
+KIT = Path("/opt/glm53")  # where the image has this repository
 SAMPLE_S = 1.0  # between two looks at the counters
 
 
@@ -75,32 +77,37 @@ def _settings() -> Settings:
 
 
 def _wanted(settings: Settings, root: Path) -> Wanted:
-    boxes, loop = TP_SPELLINGS[settings.text("TP")]
-    subnets = settings.text("CLUSTER_SUBNET") or settings.text("FABRIC_SUBNETS")
-    wanted = Wanted(
-        boxes=boxes,
-        kv_bytes=int(settings["KV_CACHE_MEMORY"] or 0),
-        weight_bytes=model.disk(model.load()),
-        loop=bool(loop),
-        subnets=tuple(part.strip() for part in subnets.split(",") if part.strip()),
-        devices=tuple(part.strip() for part in settings.text("NCCL_IB_HCA").split(",") if part.strip()),
-        gid_index=settings.text("NCCL_IB_GID_INDEX"),
-        cpu=settings.text("ENGINE_PROFILE") == "lab-cpu",
-        model=settings.text("MODEL_DIR"),
-        drafter=settings.text("DFLASH_MODEL"),
-        cache=settings.text("CACHE_ROOT"),
-        logs=settings.text("LOG_DIR"),
-    )
-    if root != LIVE or Path("/.dockerenv").exists():
+    wanted = asked(settings)
+    if root != LIVE:
+        return replace(wanted, template="")  # a recording holds none
+    if INSIDE.exists():
         return wanted
+    model, drafter = (_mounted(settings.text(one.knob), one) for one in (MODEL, DRAFTER))
     return replace(  # on the host: the compose file sets the container's limits and mounts these
         wanted,
         inside=False,
-        model=settings.text("MODEL_HOST_DIR"),
-        drafter=settings.text("DFLASH_HOST_DIR"),
+        model=str(model.host / model.inside),
+        drafter=str(drafter.host / drafter.inside),
         cache=settings.text("CACHE_HOME"),
         logs="",
+        template=_on_host(wanted.template, {MODEL.mounted: model.host, str(KIT): ROOT}),
     )
+
+
+def _mounted(folder: str, checkpoint: Checkpoint) -> Mounted:
+    """What `up` would mount; the folder itself where it would refuse, so that the rows say what is missing there."""
+    try:
+        return locate(Path(folder), checkpoint)
+    except Refusal:
+        return Mounted(Path(folder), "")
+
+
+def _on_host(template: str, mounts: Mapping[str, Path]) -> str:
+    """CHAT_TEMPLATE is a path in the container: where that file lies here, as far as the kit mounts it."""
+    for inside, here in mounts.items():
+        if template.startswith(f"{inside}/"):
+            return str(here / template.removeprefix(f"{inside}/"))
+    return template
 
 
 def _document(seen: Survey, rows: tuple[Row, ...]) -> dict[str, object]:

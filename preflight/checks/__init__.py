@@ -2,5 +2,6 @@
 
 from preflight.checks.scene import Scene, Wanted
 from preflight.checks.table import CHECKS, preflight, verdict
+from preflight.checks.wanted import asked
 
-__all__ = ["CHECKS", "Scene", "Wanted", "preflight", "verdict"]
+__all__ = ["CHECKS", "Scene", "Wanted", "asked", "preflight", "verdict"]

@@ -24,6 +24,8 @@ class Wanted:
     cpu              the lab's profile: no GPU and no fabric are expected
     inside           looked at from inside the container: its limits are what the engine gets
     lan_netdev       the netdev of the lan address, "" unknown
+    template         CHAT_TEMPLATE: a path, or the template itself; "" for the image's
+    input_scale      VLLM_GLM53_MOE_INPUT_SCALE as somebody set it; "" unset
     """
 
     boxes: int = 4
@@ -40,6 +42,8 @@ class Wanted:
     drafter: str = ""
     cache: str = ""
     logs: str = ""
+    template: str = ""
+    input_scale: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from core.row import Row, first_to_fix, warnings_first
-from preflight.checks import fabric, host, memory
+from preflight.checks import answers, fabric, host, memory
 from preflight.checks.scene import Check, Scene
 
 CHECKS: tuple[Check, ...] = (
     Check("kernel", host.kernel),
     Check("GPU", host.gpu),
     Check("model files", host.model_files),
+    Check("generation settings", answers.generation_settings),
     Check("fabric ports", fabric.ports, "a fabric port down or below 200 Gb/s"),
     Check("PCIe link", fabric.pcie, "a PCIe link below its maximum"),
     Check("NCCL settings elsewhere", fabric.nccl_settings),
@@ -34,6 +35,8 @@ CHECKS: tuple[Check, ...] = (
     Check("file systems", host.file_systems, "a model directory on NFS"),
     Check("cache folder", host.cache_folder),
     Check("disk space", host.disk, "no disk for the first weight snapshot"),
+    Check("chat template", answers.chat_template),
+    Check("attention plugin", answers.attention_plugin),
 )
 
 

@@ -94,6 +94,7 @@ def test_a_missing_or_empty_shard_is_named(tmp_path: Path, trees: Path) -> None:
     assert "model-2.safetensors, model-3.safetensors missing" in first.seen
     (tmp_path / "model-2.safetensors").write_text("x")
     (tmp_path / "model-3.safetensors").write_text("x")
+    (tmp_path / "generation_config.json").write_text("{}")
     assert not faults(preflight(scene(plain(), trees / "b", wanted)))
 
 

@@ -8,9 +8,7 @@ import pytest
 from core.knob import by_name
 from core.refusal import Refusal
 from image.knobs import KNOBS
-from image.startup import closes_empty_think, plugin_refusals, plugins, rows, template_refusals, wants_plugin
-from launcher.paths import ROOT
-from preflight.checks.scene import anchor
+from image.startup import plugin_refusals, plugins, template_refusals, wants_plugin
 from tests.main.kits.boxes import boxes
 
 SWITCH = "VLLM_GLM53_CUDA_SPARSE_MLA"
@@ -81,54 +79,6 @@ def test_a_template_that_is_not_there_is_refused_and_an_inline_one_is_not(tmp_pa
     (tmp_path / "mine.jinja").touch()
     for fine in ("", "{{ messages }}", str(tmp_path / "mine.jinja")):
         assert not list(template_refusals(fine))
-
-
-def test_a_complete_checkpoint_and_the_images_template_say_nothing(tmp_path: Path) -> None:
-    (tmp_path / "generation_config.json").write_text("{}")
-    assert list(rows({}, tmp_path, ROOT / "image" / "chat-template.jinja")) == []
-
-
-CLOSING = "{% if add_generation_prompt %}<|assistant|>{{ '<think></think>' if off else '<think>' }}{% endif %}"
-
-
-def test_warnings_lead_to_a_section(tmp_path: Path) -> None:
-    template = tmp_path / "chat_template.jinja"
-    template.write_text(CLOSING)
-    found = list(rows({"VLLM_GLM53_MOE_INPUT_SCALE": "1"}, tmp_path, template))
-    assert [(row.name, row.level) for row in found] == [
-        ("attention plugin", "WARN"),
-        ("chat template", "WARN"),
-        ("chat template", "WARN"),
-        ("generation settings", "WARN"),
-    ]
-    text = (ROOT / "docs" / "troubleshooting.md").read_text()
-    headings = {anchor(line[3:]) for line in text.splitlines() if line.startswith("## ")}
-    assert {row.link.partition("#")[2] for row in found} <= headings
-
-
-def test_the_checkpoints_template_is_known_behind_a_link_and_as_a_copy(tmp_path: Path) -> None:
-    """As Hugging Face's cache keeps it: the file is a link to a blob elsewhere."""
-    model, blob, copy = tmp_path / "snapshot", tmp_path / "blob", tmp_path / "copy.jinja"
-    model.mkdir()
-    blob.write_text("{{ messages }}")
-    copy.write_text("{{ messages }}")
-    (model / "chat_template.jinja").symlink_to(blob)
-    for template in (model / "chat_template.jinja", copy):
-        assert ["own" in row.seen for row in rows({}, model, template)] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("text", "closes"),
-    [
-        ("{% if add_generation_prompt %}<|assistant|>\n<think>\n</think>\n{% endif %}", True),
-        ("{% if add_generation_prompt %}{{ '<|assistant|><think>\\n</think>' }}{% endif %}", True),
-        ("{% if add_generation_prompt %}<|assistant|><think>{% endif %}", False),
-        ("history: <think></think>{% if add_generation_prompt %}<|assistant|><think>{% endif %}", False),
-        ("no generation prompt at all", False),
-    ],
-)
-def test_an_empty_think_block_at_the_end_of_the_prompt(text: str, closes: bool) -> None:
-    assert closes_empty_think(text) is closes
 
 
 def test_the_knobs_parse_their_defaults() -> None:
