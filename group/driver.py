@@ -198,6 +198,11 @@ class Driver:
                 return
             await self.changed(TICK_S)
 
+    async def pause(self, seconds: float) -> None:
+        """Return after `seconds`, however often something changes. Raises GenerationOver when the generation ends."""
+        due = boottime() + seconds
+        await self.until(lambda: boottime() >= due)
+
     async def run(self) -> None:
         """Tick for ever: deadlines and the self-fence need steps even when nothing arrives."""
         while True:
