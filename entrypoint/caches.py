@@ -2,7 +2,7 @@
 
 shared  what one build of vLLM compiles for one architecture and KV dtype, whatever it serves: Triton, FlashInfer,
         TileLang, CUDA
-keyed   what depends on how it serves too: torch.compile and its graphs, autotune results
+keyed   what depends on how it serves and on how weights are treated too: torch.compile and its graphs, autotune results
 
 Both hold what this box's rank needed; `tiers` names them, `state` reads and `served` writes what was kept of them.
 """
@@ -25,6 +25,7 @@ from core.refusal import Refusal
 from core.row import Row
 from entrypoint.serve.arguments import arguments
 from entrypoint.serve.environment import AUTOTUNE_DIR, OF_ONE_BOOT
+from entrypoint.treatment import TAG
 from preflight.checks.scene import link_to
 
 YOUNG_S = 86400.0  # what served within a day stays too: somebody goes to and fro between settings
@@ -94,7 +95,9 @@ class Tiers:
 
 
 def tiers(plan: GroupPlan, vllm: str, machine: str = "") -> Tiers:
-    """The tiers of a whole group plan under this vLLM. SHARED_TAG and CACHE_TAG name them by hand."""
+    """The tiers of a whole group plan under this vLLM. SHARED_TAG and CACHE_TAG name them by hand; the keyed one's name
+    ends with the tag of the weights all the same. Shared kernels are found by a hash of their own sources.
+    """
     machine = machine or platform.machine()
     kv = plan.get("KV_CACHE_DTYPE") or "auto"
     shared = plan.get("SHARED_TAG") or f"vllm-{vllm}-{plan.profile}-{machine}-{kv}"
@@ -105,7 +108,8 @@ def tiers(plan: GroupPlan, vllm: str, machine: str = "") -> Tiers:
             options.append(word)
     text = json.dumps([*options, plan.tp, plan.get("GLM53_OVERLAYS") or ""])
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return Tiers(shared, plan.get("CACHE_TAG") or f"{shared}-{key}")
+    treated = f"-w{plan.get(TAG)}" if plan.get(TAG) else ""
+    return Tiers(shared, (plan.get("CACHE_TAG") or f"{shared}-{key}") + treated)
 
 
 def vllm_version(image: Mapping[str, object], python: str) -> str:

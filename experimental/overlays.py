@@ -175,15 +175,16 @@ def switched_off(overlays: Iterable[Overlay], environ: Mapping[str, str]) -> tup
     return tuple(overlay.name for overlay in overlays if overlay.switch and environ.get(overlay.switch) == "0")
 
 
-def snapshot_tag(overlays: Iterable[Overlay], environment: dict[str, str], room: Path = ROOM) -> str:
-    """16 hex digits over what changes processed weights: settings and code, of the image and those overlays."""
+def snapshot_tag(overlays: Iterable[Overlay], environment: Mapping[str, str], room: Path = ROOM) -> str:
+    """16 hex digits over what changes processed weights: settings and code, of the image and those overlays.
+
+    An overlay whose switch is 0 changes nothing; an empty variable is an unset one, as its compose file has it.
+    """
     parts = [weights.part(environment)]
     for overlay in sorted(overlays, key=lambda item: item.name):
-        if not overlay.changes_weights:
+        if not overlay.changes_weights or environment.get(overlay.switch or "") == "0":
             continue
-        settings = {name: environment.get(name, value) for name, value in overlay.environment}
-        if overlay.switch:
-            settings[overlay.switch] = environment.get(overlay.switch, "1")
+        settings = {name: environment.get(name) or value for name, value in overlay.environment}
         folders = (overlay.name, *overlay.needs)
         code = {
             str(file.relative_to(room)): hashlib.sha256(file.read_bytes()).hexdigest()

@@ -209,7 +209,8 @@ SERVICE = (
         "CACHE_TAG",
         "text",
         None,
-        "Folder of what depends on the serving options too; unset, SHARED_TAG's name and a hash of the options.",
+        "Folder of what depends on the serving options too; unset, SHARED_TAG's name and a hash of the options. The "
+        "tag of how weights are treated is added to either.",
         check=_folder,
     ),
 )

@@ -1,4 +1,6 @@
-"""A plan as one plain document: what `./glm53 plan` prints, writes as JSON and compares. Pure.
+"""A plan as one plain document: what `./glm53 plan` prints, writes as JSON and compares.
+
+Pure but for the code of the overlays, which is read for the tag of the weights.
 
 docs/plan.schema.json describes it; `VERSION` changes when a field changes its meaning.
 """
@@ -14,6 +16,7 @@ from core.plan import BoxPlan, GroupPlan, Profile, Topology, Value
 from core.registry import registry
 from core.row import Row
 from core.settings import Settings
+from entrypoint import treatment
 from entrypoint.serve import box_nccl, box_paths, engine_command, shown
 from entrypoint.serve.environment import KIT_ROOT, overlay_settings
 from entrypoint.sizing.sizing import BoxMemory, Sizing, size, tensor_parallel
@@ -39,7 +42,7 @@ def group_plan(settings: Settings, sizing: Sizing, of_overlays: Mapping[str, str
         if setting.knob.scope == "group" and not setting.knob.secret and setting.value is not None
     }
     profile: Profile = "lab-cpu" if settings["ENGINE_PROFILE"] == "lab-cpu" else "gb10"
-    every = {**values, **overlay_settings(of_overlays), **sizing.values}
+    every = {**values, **overlay_settings(of_overlays), **treatment.planned(settings, of_overlays), **sizing.values}
     return GroupPlan(sizing.tp, topology(settings), profile, every)
 
 
@@ -65,6 +68,7 @@ def document(
         "topology": plan.topology,
         "profile": plan.profile,
         "hash": plan.hash(),
+        "weights": plan[treatment.TAG],
         "block": sizing.block,
         "pool": {**pool, "layout": settings.text("KV_LAYOUT")} if pool else None,
         "budgets": [budget.as_dict() for budget in sizing.budgets],
@@ -137,7 +141,7 @@ def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[tupl
 
 
 def _flat(plan: Mapping[str, Any]) -> dict[str, str]:
-    flat = {name: str(plan.get(name)) for name in ("tp", "topology", "profile", "hash", "block")}
+    flat = {name: str(plan.get(name)) for name in ("tp", "topology", "profile", "hash", "weights", "block")}
     flat |= {f"knob {knob['name']}": _text(knob["value"]) for knob in plan.get("knobs", ())}
     if plan.get("pool"):
         flat |= {f"pool {name}": _text(value) for name, value in plan["pool"].items()}

@@ -104,7 +104,9 @@ def _overlays(plan: Mapping[str, Any]) -> str:
         for mount in overlay["mounts"]:
             lines += _wrap(f"{mount['source']} -> {mount['target']}", " " * 17)
         lines += [f"{'':17}{name}={value}" for name, value in overlay["environment"].items()]
-    return "\n".join(lines if plan["overlays"] else ["OVERLAYS", "  none: vLLM's stock kernels"])
+    if not plan["overlays"]:
+        lines.append("  none: vLLM's stock kernels")
+    return "\n".join([*lines, f"  tag of the weights, with the image's part: {plan['weights']}"])
 
 
 def _knobs(plan: Mapping[str, Any]) -> str:

@@ -1,4 +1,7 @@
-"""From settings and facts to the plan: group plan, formation, this box's part. Pure but for the loopback port."""
+"""From settings and facts to the plan: group plan, formation, this box's part.
+
+Pure but for the loopback port and the code of the overlays, which is read for the plan's tag of the weights.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from core.plan import BoxPlan, GroupPlan, Profile, Topology, Value
 from core.settings import Settings
+from entrypoint import treatment
 from entrypoint.boot import Boot
 from entrypoint.serve import box_nccl, box_paths
 from entrypoint.serve.environment import overlay_settings
@@ -23,7 +27,7 @@ TOPOLOGIES: Mapping[str, Topology] = {"switch": "switch", "ring": "ring", "trian
 def trial_plan(boot: Boot, settings: Settings) -> GroupPlan:
     """The group plan as far as settings alone make it."""
     topology = boot.layout.topology if boot.layout is not None else TOPOLOGIES[boot.topology]
-    values = {**_values(settings), **overlay_settings(boot.environ)}
+    values = {**_values(settings), **overlay_settings(boot.environ), **treatment.planned(settings, boot.environ)}
     return GroupPlan(boot.tp, topology, PROFILES[settings.text("ENGINE_PROFILE")], values)
 
 

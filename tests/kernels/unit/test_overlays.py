@@ -91,6 +91,8 @@ def test_the_snapshot_tag_follows_what_changes_weights(tmp_path: Path) -> None:
     first = tag()
     assert first == tag({"UNRELATED": "1"}) == tag({"GLM53_OVERLAY_SAMPLE_LEVEL": "3"})
     assert first != tag({"GLM53_OVERLAY_SAMPLE_LEVEL": "4"})
+    assert first == tag({"GLM53_OVERLAY_SAMPLE_LEVEL": "", "GLM53_OVERLAY_SAMPLE": ""}), "as its compose file has it"
+    assert tag({"GLM53_OVERLAY_SAMPLE": "0"}) == snapshot_tag((), {}, room), "off is as good as left out"
     assert first != tag({"GLM53_OVERLAY_SAMPLE": "0"})
     (folder / "kernel.py").write_text("x = 2\n")
     assert first != tag()

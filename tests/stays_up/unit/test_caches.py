@@ -83,6 +83,15 @@ def test_the_shared_tier_follows_version_machine_and_kv_dtype_the_keyed_one_the_
     assert tiers(plan(SHARED_TAG="a", CACHE_TAG="b"), "0.32.0", "aarch64") == Tiers("a", "b")
 
 
+def test_what_was_kept_of_one_treatment_of_the_weights_never_meets_another() -> None:
+    """W13_RECONCILE, an overlay's setting, its code: the options of the engine are the same, its weights are not."""
+    one, other = (tiers(plan(WEIGHTS_TAG=tag), "0.32.0", "aarch64") for tag in ("aa", "bb"))
+    assert one.keyed != other.keyed
+    assert one.shared == other.shared, "kernels are found by their own sources, whatever weights they get"
+    by_hand = [tiers(plan(WEIGHTS_TAG=tag, CACHE_TAG="mine"), "0.32.0").keyed for tag in ("aa", "bb")]
+    assert by_hand == ["mine-waa", "mine-wbb"]
+
+
 def test_a_tier_is_warm_once_a_generation_served_from_it(tmp_path: Path) -> None:
     paths = tiers(plan(), "0.32.0").paths(str(tmp_path))
     assert state(paths) == "shared cold, keyed cold, no autotune"
