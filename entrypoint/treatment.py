@@ -7,28 +7,23 @@ tag is part of the keyed caches' name (entrypoint/caches.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from core.plan import Value
 from core.settings import Settings
-from experimental import overlays
+from experimental.overlays import ROOMS, mounted, snapshot_tag
 from image import weights
 
 TAG = "WEIGHTS_TAG"
-# Where vLLM finds the overlays in a container, and where they lie in a clone.
-ROOMS = (Path(overlays.CONTAINER) / "experimental", overlays.ROOM)
 
 
-def planned(settings: Settings, environ: Mapping[str, str], rooms: tuple[Path, ...] = ROOMS) -> dict[str, Value]:
-    """The plan's value: by the overlays of GLM53_OVERLAYS as the first of `rooms` holds them, their variables in
-    `environ`, and the image's settings.
+def planned(settings: Settings, environ: Mapping[str, str], rooms: Sequence[Path] = ROOMS) -> dict[str, Value]:
+    """The plan's value: by the mounted overlays, their variables in `environ`, and the image's part.
 
-    Raises Refusal for an overlay.toml that cannot be read. An overlay without a folder is somebody else's and left out.
+    Raises Refusal for an overlay.toml that is wrong.
     """
-    room = next((room for room in rooms if room.is_dir()), overlays.ROOM)
-    names = settings.text("GLM53_OVERLAYS").split(",")
-    found = [overlays.read(room / name) for name in names if (room / name / "overlay.toml").is_file()]
+    room, on = mounted(settings.text("GLM53_OVERLAYS"), rooms)
     own = {name: settings.text(name) for name in weights.SETTINGS}
     why = "what the image and the overlays do to the checkpoint's weights: their settings and code"
-    return {TAG: Value(overlays.snapshot_tag(found, {**environ, **own}, room), "derived", why)}
+    return {TAG: Value(snapshot_tag(on, {**environ, **own}, room), "derived", why)}

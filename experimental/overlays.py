@@ -33,17 +33,20 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.refusal import Refusal
+from experimental.fit import Misfit, misfits
 from image import weights
 
 ROOM = Path(__file__).resolve().parent
 # Where the overlays lie in the container; the engine's PYTHONPATH when any of them is on.
 CONTAINER = "/opt/glm53-overlays"
+# Where the code of an overlay lies that vLLM runs: as mounted in a container, else in the clone.
+ROOMS = (Path(CONTAINER) / "experimental", ROOM)
 PREFIX = "GLM53_OVERLAY_"
 PLACES = ("cpu", "h200", "gb10")
 # Mounted with every overlay: the plugin vLLM loads, and what it imports.
@@ -173,6 +176,20 @@ def select(
 def switched_off(overlays: Iterable[Overlay], environ: Mapping[str, str]) -> tuple[str, ...]:
     """Names whose switch is 0 in `environ`: they would be mounted and idle, so they are left out instead."""
     return tuple(overlay.name for overlay in overlays if overlay.switch and environ.get(overlay.switch) == "0")
+
+
+def mounted(names: str, rooms: Sequence[Path] = ROOMS) -> tuple[Path, tuple[Overlay, ...]]:
+    """The first of `rooms` that is there, and the overlays of GLM53_OVERLAYS (`a,b`) in it; what it does not hold is
+    somebody else's and left out. Raises Refusal for an overlay.toml that is wrong.
+    """
+    room = next((room for room in rooms if room.is_dir()), ROOM)
+    found = (room / name for name in names.split(",") if name)
+    return room, tuple(read(folder) for folder in found if (folder / "overlay.toml").is_file())
+
+
+def unfit(overlay: Overlay, tree: Path) -> tuple[Misfit, ...]:
+    """The functions that the overlay hooks and that the vLLM in `tree` does not have as the overlay knows them."""
+    return misfits(tree, tuple((hook.file, hook.function, hook.digests) for hook in overlay.hooks))
 
 
 def snapshot_tag(overlays: Iterable[Overlay], environment: Mapping[str, str], room: Path = ROOM) -> str:

@@ -51,7 +51,7 @@ def write(found: Mapping[str, Any], file: Path = FILE) -> None:
 
 
 def read(file: Path = FILE) -> dict[str, Any]:
-    """kit, base, base_digest, versions, patches, patched_tree, flashkda; empty outside an image.
+    """kit, base, base_digest, versions, patches, overlays, patched_tree, flashkda; empty outside an image.
 
     Raises OSError or ValueError for a record that is there and cannot be read.
     """
@@ -60,6 +60,15 @@ def read(file: Path = FILE) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return found
+
+
+def site_packages(file: Path = FILE) -> Path | None:
+    """The folder that holds vLLM in this image; None outside an image, or in one whose record cannot be read."""
+    try:
+        found = read(file).get("site_packages")
+    except (OSError, ValueError):
+        return None
+    return Path(found) if found else None
 
 
 def report(environ: Mapping[str, str], file: Path = FILE) -> dict[str, str]:

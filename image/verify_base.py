@@ -1,4 +1,4 @@
-"""Looks at an image from inside: patches, parsers, model registry, CUDA parts, strays. No GPU is needed.
+"""Looks at an image from inside: patches, overlays, parsers, model registry, CUDA parts, strays. No GPU is needed.
 
     python3 -m image.verify_base [--write --base-name NAME --base-digest DIGEST] [--json]
     python3 -m image.verify_base --ask FILE
@@ -59,6 +59,23 @@ def patch_rows(report: Report) -> Iterator[Row]:
     states = [verdict.state for verdict in report.verdicts]
     applied = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     yield Row("patches", "ok" if "applied" in states else "FAIL", applied, "applied, or fixed upstream")
+
+
+def overlay_fit(site: Path) -> dict[str, list[str]]:
+    """Name -> what keeps it from fitting the vLLM here, of every overlay of the kit; nothing for one that fits."""
+    from experimental.overlays import read_all, unfit  # --ask runs where only the patches' own inputs are
+
+    return {overlay.name: [str(misfit) for misfit in unfit(overlay, site)] for overlay in read_all()}
+
+
+def overlay_rows(fit: Mapping[str, list[str]]) -> Iterator[Row]:
+    """One row an overlay that does not fit, which is no fault of the image: without it the image serves."""
+    for name, reasons in fit.items():
+        if reasons:
+            cure = f"Leave it out: ./glm53 --without {name} up -d"
+            yield Row(f"overlay {name}", "WARN", "; ".join(reasons), "functions that it knows", cure)
+    fitting = sum(not reasons for reasons in fit.values())
+    yield Row("overlays", "ok", f"{fitting} of {len(fit)} fit this base")
 
 
 def ask(kept: Path = ANSWER) -> dict[str, str]:
@@ -153,10 +170,10 @@ def stray_rows(site: Path, root: Path = Path("/")) -> Iterator[Row]:
     yield Row("strays", level, ", ".join(strays) or "none", "no nccl.conf, .orig or .rej")  # type: ignore[arg-type]
 
 
-def rows(site: Path, report: Report) -> tuple[Row, ...]:
+def rows(site: Path, report: Report, fit: Mapping[str, list[str]]) -> tuple[Row, ...]:
     """Everything there is to say, failures first."""
-    found = (*patch_rows(report), *kit_rows(), *registry_rows(ask()), *cuda_rows(TOOLKIT, site), *stray_rows(site))
-    return warnings_first(found)
+    found = (*patch_rows(report), *overlay_rows(fit), *kit_rows(), *registry_rows(ask()))
+    return warnings_first((*found, *cuda_rows(TOOLKIT, site), *stray_rows(site)))
 
 
 def main() -> int:
@@ -176,7 +193,8 @@ def main() -> int:
         return 1 if "error" in answer or not all(answer.values()) else 0
     site = site_packages()
     report = check(Tree(site), PATCHES)
-    found = rows(site, report)
+    fit = overlay_fit(site)
+    found = rows(site, report, fit)
     if options.json:
         print(json.dumps([row.as_dict() for row in found], indent=2))
     else:
@@ -193,6 +211,7 @@ def main() -> int:
                 "base": options.base_name,
                 "base_digest": options.base_digest,
                 **as_dict(report),
+                "overlays": fit,
                 "patched_tree": manifest.fingerprint(table),
                 "site_packages": str(site),
             }

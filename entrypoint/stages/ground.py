@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from core.log import log
@@ -18,7 +18,8 @@ from entrypoint.serve import box_paths, engine_command, key_of, planned_speculat
 from entrypoint.serve.environment import without_kit
 from entrypoint.sizing.padding import unpadded, without_overlay
 from entrypoint.stages.compose import overlays, trial_plan
-from image import startup
+from experimental.overlays import ROOMS, mounted, switched_off, unfit
+from image import identity, startup
 from model import read_json
 
 
@@ -34,6 +35,7 @@ def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
     yield from _divides("MODEL_HOST_DIR", Path(settings.text("MODEL_DIR")), settings.text("TP"))
     if settings.text("ENGINE_PROFILE") == "gb10":
         yield from _padded(Path(settings.text("MODEL_DIR")), overlays(settings))
+    yield from misfits(settings, identity.site_packages(), boot.environ)
     plan = trial_plan(boot, settings)
     try:
         engine_command(plan, BoxPlan(0, boot.tp, "", "", "", "", 1, 1, paths=box_paths(settings)), {})
@@ -62,6 +64,22 @@ def stock(settings: Settings) -> Iterator[Refusal]:
     if not meant and not settings.text("GLM53_OVERLAYS"):
         cure = "Start with ./glm53 up -d; or ./glm53 --stock up -d for vLLM's stock kernels, about half the speed."
         yield Refusal("overlays", "none is mounted", "those that ./glm53 mounts", cure)
+
+
+def misfits(
+    settings: Settings, site: Path | None, environ: Mapping[str, str], rooms: Sequence[Path] = ROOMS
+) -> Iterator[Refusal]:
+    """A mounted overlay that hooks functions which this image's vLLM does not have: vLLM would end over it later."""
+    if site is None:
+        return  # no image of this kit: vLLM's own processes look
+    _, on = mounted(settings.text("GLM53_OVERLAYS"), rooms)
+    off = switched_off(on, environ)
+    for overlay in on:
+        wrong = unfit(overlay, site) if overlay.name not in off else ()
+        if wrong:
+            cure = f"Leave it out on every box: ./glm53 --without {overlay.name} up -d; or use an image that it fits."
+            seen = "; ".join(map(str, wrong))
+            yield Refusal(f"overlay {overlay.name}", seen, "the functions of vLLM that it knows", cure)
 
 
 def _checkpoint(name: str, path: Path, what: str) -> Iterator[Refusal]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from experimental.overlays import read_all
 from image.flashkda import artefact
 from image.inspection import RECORD, docker, extract, inspect
 from lab import base
@@ -91,6 +92,7 @@ def test_the_record_inside_names_base_patches_and_tree(image: dict[str, Any]) ->
     assert image["patches"]["draft-kv-groups"] == "fixed upstream"
     assert set(image["patches"].values()) <= {"applied", "fixed upstream", "unverifiable here"}
     assert len(image["patched_tree"]) == 16
+    assert image["overlays"] == {overlay.name: [] for overlay in read_all()}
 
 
 def test_the_labels_say_the_same(image: dict[str, Any]) -> None:

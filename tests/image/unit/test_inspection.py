@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from core.refusal import Refusal
+from core.registry import registry
+from core.settings import resolve
+from entrypoint.stages import ground
+from experimental.overlays import read_all
 from image import identity, manifest, sending
 from image.inspection import differing
 from image.patching import Addition, Edit, Patch, Tree, Variant, changes, check, write
-from image.verify_base import answer_of, cuda_rows, patch_rows, registry_rows, stray_rows
+from image.verify_base import answer_of, cuda_rows, overlay_fit, overlay_rows, patch_rows, registry_rows, stray_rows
+from launcher.verbs.image import lines
 
 EDIT = Edit("vllm/a.py", "module", "x = 1\n", "x = 2\n")
 PATCH = Patch(
@@ -70,6 +75,44 @@ def test_rows_of_patches(site: Path) -> None:
     patched(site)
     (summary,) = patch_rows(check(Tree(site), [PATCH]))
     assert (summary.level, summary.seen) == ("ok", "1 applied")
+
+
+def test_overlays_that_do_not_fit_are_named_and_are_no_fault_of_the_image(site: Path) -> None:
+    """The tree has none of the hooked functions; what hooks nothing fits everywhere."""
+    fit = overlay_fit(site)
+    assert set(fit) == {overlay.name for overlay in read_all()}
+    assert fit["nvfp4"] == []
+    assert fit["topk"][0].startswith("vllm/")
+    assert fit["topk"][0].endswith(" is absent")
+    found = list(overlay_rows(fit))
+    assert {row.level for row in found} == {"WARN", "ok"}
+    assert ("overlay topk", "Leave it out: ./glm53 --without topk up -d") in [(row.name, row.cure) for row in found]
+    assert found[-1].seen == f"{sum(not reasons for reasons in fit.values())} of {len(fit)} fit this base"
+
+
+def test_a_box_refuses_a_mounted_overlay_that_does_not_fit_its_image(site: Path) -> None:
+    """Before anything loads; vLLM's own processes would end over it minutes later."""
+    settings = resolve(registry(), {"GLM53_OVERLAYS": "nvfp4,topk"})
+    (refusal,) = ground.misfits(settings, site, {})
+    assert refusal.setting == "overlay topk"
+    assert " is absent" in refusal.seen
+    assert "--without topk" in refusal.cure
+    assert not list(ground.misfits(settings, site, {"GLM53_OVERLAY_TOPK": "0"}))
+    assert not list(ground.misfits(settings, None, {})), "outside an image"
+
+
+def test_an_image_shows_its_patches_and_which_overlays_fit() -> None:
+    record = {"kit": "0.1.0", "versions": {"vllm": "0.32.0"}, "patches": {"spin-wait": "applied"}}
+    shown = lines({**record, "overlays": {"nvfp4": [], "topk": ["vllm/a.py: f is absent"]}})
+    assert [" ".join(line.split()) for line in shown[-6:]] == [
+        "patches",
+        "spin-wait applied",
+        "overlays",
+        "nvfp4 fits",
+        "topk does not fit",
+        "vllm/a.py: f is absent",
+    ]
+    assert "older kit" in lines(record)[-1]
 
 
 def answer(out: str, status: int = 0, error: str = "") -> "subprocess.CompletedProcess[str]":
