@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint.status.shape import parse, schema
 from group.ask import boottime
+from group.get import get
 from group.view import by_address
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class Cluster:
     async def _fetch(self, key: tuple[str, int], one: Seen) -> None:
         try:
             async with asyncio.timeout(ASK_S):
-                text = await get(*key, "/status.json", self.boot.lan if self._bound() else "")
+                source = self.boot.lan if self._bound() else ""
+                text = await get(*key, "/status.json", largest=LARGEST, source=source)
             one.status, one.at, one.error = parse(text, peer_schema()), boottime(), ""
         except TimeoutError:
             one.error = f"no whole answer within {ASK_S:g} s"
@@ -115,25 +117,3 @@ def _row(lan: str, port: int, here: bool, one: Seen, now: float, heard_s: float 
         "error": one.error,
         "status": status,
     }
-
-
-async def get(host: str, port: int, path: str, source: str = "", largest: int = LARGEST) -> bytes:
-    """The body of a GET at an IPv4 address; the caller sets the time limit. Raises OSError or ValueError."""
-    local = (source, 0) if source else None
-    reader, writer = await asyncio.open_connection(host, port, local_addr=local)
-    try:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
-        answer = bytearray()
-        while chunk := await reader.read(65536):
-            answer += chunk
-            if len(answer) > largest:
-                raise ValueError(f"answer larger than {largest} bytes")
-    finally:
-        writer.transport.abort()
-    head, found, body = bytes(answer).partition(b"\r\n\r\n")
-    words = head.split(b"\r\n", 1)[0].split(b" ")
-    if not found or len(words) < 2 or not words[0].startswith(b"HTTP/1."):
-        raise ValueError("does not speak HTTP")
-    if words[1] != b"200":
-        raise ValueError(f"HTTP {words[1][:3].decode(errors='replace')}")
-    return body

@@ -14,25 +14,21 @@ from entrypoint.watch.alarm import end_generation
 from entrypoint.watch.counters import Counters, parse
 from entrypoint.watch.phases import phase
 from group.ask import boottime
+from group.get import get
 
 LOOK_S = 1.0
 METRICS_S = 3.0
+METRICS_BYTES = 4 * 1024**2  # more is no vLLM's
 
 
 async def metrics(port: int) -> Counters | None:
     """vLLM's counters; None when it does not answer in time, which proves nothing."""
     try:
         async with asyncio.timeout(METRICS_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                text = await reader.read(-1)
-            finally:
-                writer.transport.abort()
-    except (OSError, TimeoutError):
+            text = await get("127.0.0.1", port, "/metrics", largest=METRICS_BYTES)
+    except (OSError, TimeoutError, ValueError):
         return None
-    head, _, body = text.partition(b"\r\n\r\n")
-    return parse(body.decode(errors="replace")) if b" 200 " in head.split(b"\r\n", 1)[0] else None
+    return parse(text.decode(errors="replace"))
 
 
 class TokenWatch:
