@@ -1,11 +1,11 @@
-"""One box's boot: the data all stages share. entrypoint/run.py runs them; the page is derived from here."""
+"""One box's boot: the data that all stages share. entrypoint/run.py runs them; the page is derived from here."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,20 @@ from core.plan import GroupPlan
 from core.refusal import Refusal
 from core.row import Row
 from core.settings import Settings
+from entrypoint.about import about
 from entrypoint.board import Board
 from entrypoint.discovery.provider import Provider
 from entrypoint.discovery.verify import Members
 from entrypoint.election import Elected
 from entrypoint.status.history import History
 from entrypoint.status.machine import Machine
-from entrypoint.watch.counters import Rank
-from entrypoint.watch.vital import Vital, age_ms
+from entrypoint.watch.counters import Activity
+from entrypoint.watch.vital import Vital
 from group.ask import boottime
 from group.driver import Driver
 from group.view import About, View
 from image import identity
+from preflight.facts import Memory
 
 if TYPE_CHECKING:
     import uvicorn
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from preflight.facts import BoxFacts
 
 
-HEAD_SILENT_S = 15.0  # a worker's page calls the head silent then; a busy machine answers late
+HEAD_SILENT_S = 15.0  # an older word of the head counts no more; a busy machine answers late
 
 
 class Leave(Exception):
@@ -51,63 +53,75 @@ class Again(Exception):
 
 @dataclass
 class Boot:
-    """What stages read and write. Everything the page shows is derived from here."""
+    """What the stages read and write. Times are seconds on CLOCK_BOOTTIME, 0.0 for never."""
 
     environ: dict[str, str]
-    root: Path = Path("/")
+    root: Path = Path("/")  # of the file tree that is looked at; a test's is a recorded one
+
+    # This box, once per start of the kit (stages 1-3).
     settings: Settings | None = None
+    group_settings: dict[str, str] = field(default_factory=dict)  # knob -> value, as boxes compare them
     facts: BoxFacts | None = None
     hostname: str = field(default_factory=lambda: socket.gethostname().split(".", 1)[0])
     version: str = field(default_factory=identity.kit_version)
     image: dict[str, str] = field(init=False)
-    lan: str = ""
-    ifname: str = ""
+    lan: str = ""  # address of the page, the election and the door; "" while unknown
+    ifname: str = ""  # netdev of that address
     tp: int = 0
-    topology: str = "switch"
-    server: uvicorn.Server | None = None
-    serving: asyncio.Task[None] | None = None
-    members: Members | None = None
-    driver: Driver | None = None
-    providers: list[Provider] = field(default_factory=list)
+    topology: str = "switch"  # as the knobs ask for; `layout` is what was found
+    local_refusals: tuple[Refusal, ...] = ()
+
+    # What runs here as long as the kit does.
+    page_server: uvicorn.Server | None = None
+    page_task: asyncio.Task[None] | None = None
     door: Door | None = None
+    driver: Driver | None = None
+    members: Members | None = None
+    providers: list[Provider] = field(default_factory=list)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    leave: asyncio.Event = field(default_factory=asyncio.Event)  # TERM or INT came
+    member_answers: int = 0  # how often /member.json was answered
+
+    # The group and its plan (stages 4-9), anew for every generation.
     elected: Elected | None = None
-    formed: tuple[tuple[str, str, int], ...] = ()
+    formed: tuple[tuple[str, str, int], ...] = ()  # (lan, instance, n) of those who were elected from
+    layout: Layout | None = None
+    group_refusals: tuple[Refusal, ...] = ()
+    memory: Memory = field(default_factory=lambda: Memory(0, 0, 0, 0))  # when this incarnation began
+    first_available: int = 0  # bytes, when the kit started
+    needed_bytes: int = 0  # of the larger rank
     group_plan: GroupPlan | None = None
-    cache_paths: dict[str, str] = field(default_factory=dict)
-    caches: str = ""
-    shared: dict[str, str] = field(default_factory=dict)
-    netdevs: dict[str, tuple[str, str]] = field(default_factory=dict)
-    memory: tuple[int, int] = (0, 0)
-    rows: tuple[Row, ...] = ()
-    pool: Pool | None = None
-    engine: Engine | None = None
-    engine_port: int = 0
-    engine_ready: bool = False
-    engine_exit: int | None = None
-    last_tail: tuple[str, ...] = ()
-    first_available: int = 0
-    needed_bytes: int = 0
-    served_at: float = 0.0
-    rank: Rank = field(default_factory=Rank)
-    vital: Vital = field(default_factory=Vital)
-    ended: tuple[str, float] = ("", 0.0)
-    troubles: dict[str, str] = field(default_factory=dict)
     budgets: tuple[Budget, ...] = ()
-    pulse: int = 0
-    compiling: str = ""
-    alarm: str = ""
-    collected: str = ""
-    proved: bool = False
+    pool: Pool | None = None
+    netdevs: dict[str, tuple[str, str]] = field(default_factory=dict)  # lan -> (engine address, its netdev)
+    cache_paths: dict[str, str] = field(default_factory=dict)
+    caches: str = ""  # which tiers are warm, in a few words
+    rows: tuple[Row, ...] = ()  # of all checks, warnings first
+    verbs_order: tuple[str, ...] = ()  # RDMA devices as libibverbs lists them
+    fabric_worker: asyncio.subprocess.Process | None = None  # of the fabric check, started early
+
+    # The engine (stages 10-12).
+    engine: Engine | None = None
+    engine_port: int = 0  # of its API on 127.0.0.1
+    engine_ready: bool = False  # tried, so that the door may lead there
+    engine_exit: int | None = None
+    last_tail: tuple[str, ...] = ()  # lines of the engine that ran last
     selftest: str = "pending"
     selftest_lines: list[str] = field(default_factory=list)
-    local_refusals: tuple[Refusal, ...] = ()
-    group_refusals: tuple[Refusal, ...] = ()
-    leave: asyncio.Event = field(default_factory=asyncio.Event)
-    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
-    answers: int = 0
-    layout: Layout | None = None
-    verbs: tuple[str, ...] = ()
-    warm: asyncio.subprocess.Process | None = None
+    proved: bool = False
+    served_at: float = 0.0
+
+    # Signs of life, and of trouble.
+    activity: Activity = field(default_factory=Activity)
+    pulse: int = 0  # grows while the engine's boot moves
+    compiling: str = ""
+    vital: Vital = field(default_factory=Vital)
+    troubles: dict[str, str] = field(default_factory=dict)  # kind -> sentence; a box may serve with some
+    alarm: str = ""  # "<record id> <reason>" while this head is about to end a generation
+    collected: str = ""  # id of the record whose evidence is collected here
+    ended: tuple[str, float] = ("", 0.0)  # why the last generation ended, and when
+
+    # What the page draws from.
     board: Board = field(init=False)
     history: History = field(default_factory=History)
     machine: Machine = field(init=False)
@@ -158,75 +172,12 @@ class Boot:
 
     def about(self) -> About:
         """What this box tells the others beside the protocol."""
-        facts, now, clock = self.facts, self.board.current, boottime()
-        return About(
-            hostname=self.hostname,
-            boot_id=facts.boot_id if facts else "",
-            tp=self.tp,
-            topology=self.topology,
-            head_host=self.text("HEAD_HOST", ""),
-            role=self.text("ROLE", ""),
-            settings=self.shared,
-            interfaces=tuple(one for one in facts.interfaces if one.addresses) if facts else (),
-            total=self.memory[0],
-            available=self.memory[1],
-            peers=tuple(f"{lan}:{view.port}" for lan, view in sorted(self.members.live().items()))
-            if self.members
-            else (),
-            plan={name: str(value.value) for name, value in sorted(self.group_plan.values.items())}
-            if self.group_plan
-            else {},
-            refusals=tuple(str(one)[:1900] for one in self.refusals[:20]),
-            unfit=bool(self.local_refusals),
-            stage=now.key,
-            step=now.step[:1900],
-            selftest=self.selftest,
-            failed=self.selftest_fault()[:1900],
-            healthy=self.proved,
-            alarm=self.alarm[:1900],
-            collected=self.collected,
-            compiling=self.compiling[:200],
-            pulse=self.pulse,
-            caches=self.caches[:400],
-            ended=self.ended[0][:1900],
-            ended_ms=age_ms(self.ended[1], clock),
-            answered_ms=age_ms(self.vital.answered_at, clock),
-            stepped_ms=age_ms(self.vital.stepped_at, clock),
-            requests=int(self.vital.running),
-            troubles=tuple(text[:1900] for _, text in sorted(self.troubles.items())[:20]),
-        )
-
-    def selftest_fault(self) -> str:
-        """The self-test's first bad line, without the mark; "" while there is none."""
-        return next((line.removeprefix("FAIL ") for line in self.selftest_lines if line.startswith("FAIL ")), "")
+        return about(self)
 
     def member_answer(self, nonce: str, dialled: str) -> bytes:
         """/member.json, for the page's app. Empty while this box does not know its own address."""
-        self.answers += 1
+        self.member_answers += 1
         return self.driver.answer(nonce, dialled) if self.driver else b"{}"
-
-    def look_again(self) -> None:
-        """Before a new incarnation is shown: cables are moved and MTUs set while a group is down."""
-        from preflight.facts.network import interfaces
-
-        if self.facts is not None:
-            self.facts = replace(self.facts, interfaces=interfaces(self.root))
-
-    def remember_memory(self) -> None:
-        """The memory this incarnation has to offer; published once, so that all boxes size alike."""
-        from preflight.facts import memory
-
-        seen = memory(self.root)
-        self.memory = (seen.total, seen.available)
-        self.first_available = self.first_available or seen.available
-
-    def reap(self) -> None:
-        """Forget background tasks that are done; one that failed is a defect and fails the boot."""
-        for task in [task for task in self.tasks if task.done()]:
-            self.tasks.remove(task)
-            task.result()
-        if self.members is not None:
-            self.members.reap()
 
     def refuse(self, *, local: Sequence[Refusal] | None = None, group: Sequence[Refusal] | None = None) -> None:
         """Set one kind of refusals; the driver shows the state to the others, the log shows news once."""

@@ -18,7 +18,8 @@ from core.stage import Stage
 from core.units import show_seconds
 from entrypoint.board import Board
 from entrypoint.boot import Again, Boot, Leave
-from entrypoint.watch import alarm, recall
+from entrypoint.stages import rails
+from entrypoint.watch import alarm, memory, recall
 from entrypoint.watch.vital import Vital
 from fabric.round import end
 from group.ask import boottime
@@ -79,7 +80,7 @@ async def _run_stage(boot: Boot, stage: Stage[Boot]) -> None:
     try:
         while not (task.done() or leave.done() or over.done()):
             await asyncio.wait((task, leave, over), timeout=REAP_S, return_when=asyncio.FIRST_COMPLETED)
-            boot.reap()
+            _reap(boot)
         if boot.leave.is_set():
             raise Leave
         if over.done():
@@ -93,6 +94,15 @@ async def _run_stage(boot: Boot, stage: Stage[Boot]) -> None:
         for one in (task, leave, over):
             one.cancel()
         await asyncio.gather(task, leave, over, return_exceptions=True)
+
+
+def _reap(boot: Boot) -> None:
+    """Forget background tasks that are done; one that failed is a defect and fails the boot."""
+    for task in [task for task in boot.tasks if task.done()]:
+        boot.tasks.remove(task)
+        task.result()
+    if boot.members is not None:
+        boot.members.reap()
 
 
 async def _over(boot: Boot) -> None:
@@ -120,9 +130,9 @@ async def _clear(boot: Boot) -> None:
         driver.leaving = True
     else:
         await recall.generation_ended(boot, reason, died, served_s)
-        await recall.memory_back(boot)
-    boot.remember_memory()
-    boot.look_again()
+        await memory.back(boot)
+    memory.offer(boot)
+    rails.look_again(boot)
     driver.formation, driver.gone = None, True
     driver.poke()
 
@@ -183,7 +193,7 @@ async def _refused(boot: Boot, refusals: tuple[Refusal, ...]) -> int:
         await stop_engine(boot)
         boot.driver.gone = True
         boot.driver.poke()
-    if not boot.exits and boot.server is not None:
+    if not boot.exits and boot.page_server is not None:
         await boot.leave.wait()
         return 0
     if boot.group_refusals:
@@ -196,8 +206,8 @@ async def _be_seen(boot: Boot) -> None:
     if boot.members is None:
         return
     until = boottime() + GOODBYE_S
-    wanted = boot.answers + 2 * len(boot.members.live())
-    while boot.answers < wanted and boottime() < until:
+    wanted = boot.member_answers + 2 * len(boot.members.live())
+    while boot.member_answers < wanted and boottime() < until:
         await asyncio.sleep(0.05)
 
 
@@ -205,8 +215,8 @@ async def _close(boot: Boot) -> None:
     """Close what listens, polls and runs; nothing is left behind, whatever ended the boot."""
     if boot.engine is not None:
         await stop_engine(boot)
-    if boot.warm is not None:
-        await end(boot.warm)
+    if boot.fabric_worker is not None:
+        await end(boot.fabric_worker)
     for provider in boot.providers:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(2):
@@ -215,10 +225,10 @@ async def _close(boot: Boot) -> None:
         await boot.members.stop()
     if boot.door is not None:
         await boot.door.close()
-    if boot.server is not None:
-        boot.server.should_exit = True
+    if boot.page_server is not None:
+        boot.page_server.should_exit = True
     for task in boot.tasks:
         task.cancel()
-    tasks = boot.tasks if boot.serving is None else [*boot.tasks, boot.serving]
+    tasks = boot.tasks if boot.page_task is None else [*boot.tasks, boot.page_task]
     if tasks:
         await asyncio.wait(tasks, timeout=2)

@@ -83,7 +83,7 @@ async def measure(boot: Boot, settings: Settings, record: Record) -> tuple[Row, 
             task = replace(task, meet_s=min(task.meet_s, left))
             return await run_round(settings.text("ENGINE_PYTHON"), task, every, left, _step(boot), warm, ended)
 
-    outcome = await one({}, job, boot.warm)
+    outcome = await one({}, job, boot.fabric_worker)
     variants: dict[str, float] = {}
     expected = outcome.expected_gbps if outcome.complete else expected
     if gpu and outcome.complete and verdict.low(outcome.gbps, expected):
@@ -100,19 +100,20 @@ async def measure(boot: Boot, settings: Settings, record: Record) -> tuple[Row, 
 
 async def warm_up(boot: Boot, settings: Settings) -> None:
     """Start the worker now: importing torch takes seconds that discovery takes anyway. A check of `measure` uses it."""
-    if settings.text("FABRIC_CHECK") == "0" or (boot.warm is not None and boot.warm.returncode is None):
+    ready = boot.fabric_worker is not None and boot.fabric_worker.returncode is None
+    if ready or settings.text("FABRIC_CHECK") == "0":
         return
     try:
-        boot.warm = await start(settings.text("ENGINE_PYTHON"), {**os.environ, "PYTHONPATH": ""})
+        boot.fabric_worker = await start(settings.text("ENGINE_PYTHON"), {**os.environ, "PYTHONPATH": ""})
     except OSError:
-        boot.warm = None  # the check itself says so
+        boot.fabric_worker = None  # the check itself says so
 
 
 async def cool_down(boot: Boot) -> None:
     """No worker is left."""
-    if boot.warm is not None:
-        await end(boot.warm)
-        boot.warm = None
+    if boot.fabric_worker is not None:
+        await end(boot.fabric_worker)
+        boot.fabric_worker = None
 
 
 def _step(boot: Boot) -> Callable[[str], None]:

@@ -23,6 +23,7 @@ from preflight.checks import Wanted, asked, peers
 from preflight.checks.scene import names_of
 from preflight.checks.wanted import hca, subnets
 from preflight.facts import BoxFacts, gather
+from preflight.facts.network import interfaces
 from preflight.facts.rdma import devices
 
 JUST_BOOTED_S = 600.0
@@ -62,6 +63,12 @@ async def settled(
 def _without_gid(root: Path, facts: BoxFacts, settings: Settings) -> tuple[str, ...]:
     seen = rails(devices(root), facts.interfaces, subnets(settings), names_of(hca(settings)))
     return tuple(f"{rail.device} ({rail.address})" for rail in seen if rail.gid_index is None)
+
+
+def look_again(boot: Boot) -> None:
+    """Before a new incarnation is shown: cables are moved and MTUs set while a group is down."""
+    if boot.facts is not None:
+        boot.facts = replace(boot.facts, interfaces=interfaces(boot.root))
 
 
 def all_rails(boot: Boot, settings: Settings) -> dict[str, tuple[Rail, ...]]:
@@ -105,7 +112,7 @@ def fabric_nccl(boot: Boot, settings: Settings, ifname: str) -> Mapping[str, str
 
 def _graph_file(boot: Boot, settings: Settings, found: Layout, seen: Mapping[str, Sequence[Rail]]) -> str:
     """Write this box's ring down for NCCL; the path, or "" without a ring or a libibverbs that lists the devices."""
-    text = ring_graph(*neighbour_devices(found, seen, boot.lan), boot.verbs) if found.topology == "ring" else ""
+    text = ring_graph(*neighbour_devices(found, seen, boot.lan), boot.verbs_order) if found.topology == "ring" else ""
     if not text:
         return ""
     path = Path(settings.text("STATE_DIR")) / "nccl-ring.xml"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import model as facts
+import model
 from core.log import log
 from core.plan import differing
 from core.refusal import Refusal, Refusals
@@ -20,7 +20,7 @@ from entrypoint.boot import Again, Boot
 from entrypoint.sizing import packs
 from entrypoint.sizing.sizing import BoxMemory
 from entrypoint.stages import check, compose, ground, meet, rails, warmth
-from entrypoint.watch import recall
+from entrypoint.watch import memory
 from group.ask import boottime
 from group.machine import ENGAGED
 from preflight.checks import Scene, verdict
@@ -44,16 +44,16 @@ async def preflight(boot: Boot) -> None:
         await _hold(boot, wrong)
     if settings.text("PREFLIGHT") == "0":
         if boot.layout is not None and boot.layout.topology == "ring":
-            boot.verbs = (await asyncio.to_thread(probe)).names
+            boot.verbs_order = (await asyncio.to_thread(probe)).names
         boot.rows = ()  # of an earlier round
         boot.board.step("off (PREFLIGHT=0)")
         return
     seen = await asyncio.to_thread(survey, boot.root, ground.disks(settings), os.environ)
-    boot.verbs = seen.registered.names if seen.registered else ()
+    boot.verbs_order = seen.registered.names if seen.registered else ()
     scene = Scene(seen, rails.wanted(boot, settings))
     found = warnings_first((*together, *look(scene)))
-    memory = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
-    rows = [Row("memory", "info", memory)]
+    available = f"{show_size(facts.memory.available)} of {show_size(facts.memory.total)} available"
+    rows = [Row("memory", "info", available)]
     rows += [Row(f"disk {path}", "info", f"{show_size(free)} free") for path, (_, free) in facts.disks.items()]
     boot.rows = warnings_first((*found, *rows))
     for row in boot.rows:
@@ -82,7 +82,7 @@ async def size(boot: Boot) -> None:
     views = meet.fit(boot)
     if meet.who(boot) != boot.formed or boot.elected is None:
         raise Again("a box came, went or started again")
-    boxes = [BoxMemory(boot.hostname, *boot.memory)]
+    boxes = [BoxMemory(boot.hostname, boot.memory.total, boot.memory.available)]
     boxes += [BoxMemory(view.about.hostname, view.about.total, view.about.available) for view in views.values()]
     boxes.sort(key=lambda box: (box.available_bytes, box.total_bytes, box.name))
     try:
@@ -92,10 +92,10 @@ async def size(boot: Boot) -> None:
         await _hold(boot, found)  # other boxes may bring other memory
     assert boot.facts is not None
     interfaces = {boot.lan: boot.facts.interfaces, **{lan: view.about.interfaces for lan, view in views.items()}}
-    boot.netdevs = engine_addresses(interfaces, list(subnets(settings)))
-    boot.group_plan, boot.needed_bytes = plan, recall.needed(plan, sizing)
+    boot.netdevs = engine_addresses(interfaces, subnets(settings))
+    boot.group_plan, boot.needed_bytes = plan, memory.needed(plan, sizing)
     warmth.choose(boot, settings, plan)
-    pack = packs.rows(facts.load(), Path(settings.text("MODEL_DIR"))) if plan.profile == "gb10" else ()
+    pack = packs.rows(model.load(), Path(settings.text("MODEL_DIR"))) if plan.profile == "gb10" else ()
     boot.rows = warnings_first((*boot.rows, *sizing.rows, *pack))
     boot.pool, boot.budgets = sizing.pool, sizing.budgets
     boot.board.step(f"plan {plan.hash()}")

@@ -22,7 +22,7 @@ from entrypoint.boot import Boot
 from entrypoint.knobs import TP_SPELLINGS
 from entrypoint.stages import ground
 from entrypoint.status import history, machine
-from entrypoint.watch import recall
+from entrypoint.watch import memory, recall
 
 ANSWER_UP_S = 5.0
 
@@ -56,10 +56,10 @@ async def page(boot: Boot) -> None:
         **connections.OPTIONS,
         timeout_graceful_shutdown=1,
     )
-    boot.server = Server(config)
-    boot.serving = asyncio.create_task(boot.server.serve(sockets=[listener]))
+    boot.page_server = Server(config)
+    boot.page_task = asyncio.create_task(boot.page_server.serve(sockets=[listener]))
     async with asyncio.timeout(ANSWER_UP_S):
-        while not boot.server.started:
+        while not boot.page_server.started:
             await asyncio.sleep(0.01)
     boot.board.step(f"http://{early['STATUS_BIND']}:{early['STATUS_PORT']}/")
 
@@ -108,7 +108,7 @@ async def knobs(boot: Boot) -> None:
         cure = "Set TP to a number, or TOPOLOGY=auto."
         refusals += (Refusal("TOPOLOGY", f"{wanted} with TP={settings.text('TP')}", named, cure),)
     boot.topology = named or ("switch" if wanted == "auto" else wanted)
-    boot.shared = comparable(settings)
+    boot.group_settings = comparable(settings)
     for name, setting in settings.table.items():
         if setting.source != "default":
             log("knobs", name, value=setting.shown, source=setting.source)
@@ -161,7 +161,7 @@ async def facts(boot: Boot) -> None:
     assert settings is not None
     boot.facts = await rails.settled(boot.root, ground.disks(settings), settings, boot.board.step, boottime())
     boot.hostname = boot.facts.hostname.split(".", 1)[0]
-    boot.remember_memory()
+    memory.offer(boot)
     found = lan_address(boot.facts, settings, settings["PEERS"] or ())
     refusals = list(ground.refusals(boot, settings))
     if isinstance(found, Refusal):

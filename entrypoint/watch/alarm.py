@@ -61,7 +61,7 @@ async def gather(boot: Boot, reason: str) -> None:
         "state": driver.own.state,
         "incarnation": [driver.own.instance, driver.own.n],
         "record": asdict(record),
-        "rank": asdict(boot.rank),
+        "rank": asdict(boot.activity),
         "views": {lan: asdict(view) for lan, view in members.live().items()},
     }
     engine = boot.engine

@@ -52,8 +52,8 @@ def parse(text: str) -> Counters:
 
 
 @dataclass(frozen=True)
-class Rank:
-    """An engine's processes on this box.
+class Activity:
+    """What an engine's processes on this box have done, and hold.
 
     orders      bytes read and written by all of them: every step's orders come to a worker over a socket, and what
                 it sends for them goes over one, so a rank that waits for nothing shows here. Both, because the
@@ -69,7 +69,7 @@ class Rank:
     compiling: tuple[str, ...] = ()
 
 
-def rank(pids: Iterable[int], proc: Path = Path("/proc")) -> Rank:
+def activity(pids: Iterable[int], proc: Path = Path("/proc")) -> Activity:
     """One look at these processes; those that end meanwhile are left out."""
     count = orders = ticks = rss = 0
     compiling = set()
@@ -89,7 +89,7 @@ def rank(pids: Iterable[int], proc: Path = Path("/proc")) -> Rank:
         orders += sum(int(line[6:]) for line in io.splitlines() if line.startswith(("rchar:", "wchar:")))
         if name in COMPILERS:
             compiling.add(name)
-    return Rank(count, orders, ticks, rss, tuple(sorted(compiling)))
+    return Activity(count, orders, ticks, rss, tuple(sorted(compiling)))
 
 
 def size_of(folder: Path) -> int:

@@ -92,7 +92,7 @@ class HeadSilent:
     def look(self, boot: Boot) -> str:
         """Why this box gives the generation up, or ""."""
         silent = boot.head_view() is None
-        mark = ("silent", boot.rank.orders) if silent else ("heard", boottime())
+        mark = ("silent", boot.activity.orders) if silent else ("heard", boottime())
         self.still, seconds = wedge.stood(self.still, mark, boottime())
         if not silent or seconds < self.lost_s:
             return ""

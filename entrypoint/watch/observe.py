@@ -7,7 +7,7 @@ from pathlib import Path
 
 from entrypoint.boot import Boot
 from entrypoint.supervise import Engine
-from entrypoint.watch.counters import Rank, rank, size_of
+from entrypoint.watch.counters import Activity, activity, size_of
 
 LOOK_S = 1.0
 CACHE_EVERY = 10  # looks; a cache folder may hold many files
@@ -16,16 +16,16 @@ READ_STEP = 1024**2
 
 
 async def observe(boot: Boot, engine: Engine) -> None:
-    """Until the engine ends: `boot.rank`, `boot.compiling`, and `boot.pulse` that grows with every sign of progress.
+    """Until the engine ends: `boot.activity`, `boot.compiling`, and `boot.pulse`, which every sign of progress raises.
 
     Progress is a new line of the log, bytes read, memory taken or freed, a growing kernel cache or a compiler: time
     on the CPU alone is none, a spinning kernel has it too.
     """
     settings, _, _ = boot.need()
     caches = Path(settings.text("CACHE_ROOT"))
-    last, line, cached, looks = Rank(), "", 0, 0
+    last, line, cached, looks = Activity(), "", 0, 0
     while engine.running and boot.engine is engine:
-        now = await asyncio.to_thread(rank, engine.pids())
+        now = await asyncio.to_thread(activity, engine.pids())
         newest = (engine.tail(1) or ("",))[-1]
         grown = ""
         if looks % CACHE_EVERY == 0:
@@ -36,5 +36,5 @@ async def observe(boot: Boot, engine: Engine) -> None:
         if moved or newest != line or boot.compiling:
             boot.pulse += 1
             last, line = now, newest
-        boot.rank, looks = now, looks + 1
+        boot.activity, looks = now, looks + 1
         await asyncio.sleep(LOOK_S)

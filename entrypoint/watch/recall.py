@@ -1,4 +1,4 @@
-"""What a box remembers across starts of its kit, and what follows: caps, unclean reboots, memory that is back."""
+"""What a box remembers across starts of its kit, and what follows: caps and unclean reboots."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import time
 from contextlib import suppress
 
 from core.log import log
-from core.plan import GroupPlan
 from core.refusal import Refusal, Refusals
-from core.row import Row, warnings_first
-from core.units import show_seconds, show_size
 from entrypoint.boot import Boot
-from entrypoint.sizing.sizing import Sizing
 from entrypoint.watch import limits
 from group.ask import boottime
 from group.store import Store
-from preflight.checks.scene import link_to
 
 LOOK_S = 1.0
 HEAR_S = 2.0
@@ -129,38 +124,3 @@ def _capped(boot: Boot, what: str, count: int, reason: str) -> Refusal:
     logs = boot.text("LOG_DIR", "/logs")
     cure = f"Read {logs}/vllm.log and {logs}/evidence; then stop and start this box's kit: a clean stop forgets them."
     return Refusal("RETRIES", seen, f"fewer than {boot.text('RETRIES', '5')}", cure)
-
-
-def needed(plan: GroupPlan, sizing: Sizing) -> int:
-    """Bytes that a rank takes on this kind of box: the larger of head and worker; in the lab the KV space alone."""
-    floors = [sum(item.size for item in one.items if item.name == "host floor") for one in sizing.budgets]
-    ranks = [budget.used - floor for budget, floor in zip(sizing.budgets, floors, strict=True)]
-    return max(ranks, default=int(plan.get("KV_CACHE_MEMORY") or 0))
-
-
-async def memory_back(boot: Boot) -> None:
-    """After a stop: until the memory that a rank needs is available again; while it is not, this box is blocked."""
-    from preflight.facts import memory
-
-    known, told, began = None, False, boottime()
-    # Never more than the box had to offer when the kit started: what ran then may run again.
-    needed = min(boot.needed_bytes, int(0.97 * boot.first_available))
-    while needed and not boot.leave.is_set():
-        available = memory(boot.root).available
-        known, how = limits.settle(known, available, needed, boottime())
-        if how == "enough":
-            break
-        seen = f"{show_size(available)} of memory available, a rank needs {show_size(needed)}"
-        boot.board.step(f"{'blocked' if how else 'waiting'}: {seen}", HELD)
-        if how and not told:
-            log("stop", f"memory does not come back: {seen}", level="FAIL")
-            boot.rows = warnings_first(
-                (*boot.rows, Row(BLOCKED, "FAIL", seen, "enough for a rank", HELD, link_to(BLOCKED)))
-            )
-            told = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await boot.leave.wait()
-    if told:
-        boot.rows = tuple(row for row in boot.rows if row.name != BLOCKED)
-        log("stop", "memory is back", took=show_seconds(boottime() - began))

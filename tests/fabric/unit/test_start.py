@@ -118,7 +118,7 @@ def test_a_box_of_a_ring_writes_its_graph_for_nccl(
     given = settings(STATE_DIR=str(tmp_path))
     boot = _member(specs, trees, 0, monkeypatch)
     assert "NCCL_GRAPH_FILE" not in rails.fabric_nccl(boot, given, "lo"), "nobody has listed the devices"
-    boot.verbs = tuple(port.device for port in specs[0].ports)
+    boot.verbs_order = tuple(port.device for port in specs[0].ports)
     found = rails.fabric_nccl(boot, given, "lo")
     assert found["NCCL_ALGO"] == "Ring"
     assert (tmp_path / "nccl-ring.xml").read_text().count("<channel>") == 8
@@ -159,5 +159,5 @@ def test_what_changed_while_a_group_was_down_is_told_with_the_next_incarnation(t
     mine.ports[0].mtu = 1500
     write(mine, trees)
     assert {one.mtu for one in boot.facts.interfaces if one.connectx} == {9000}
-    boot.look_again()
+    rails.look_again(boot)
     assert {one.mtu for one in boot.facts.interfaces if one.connectx} == {9000, 1500}

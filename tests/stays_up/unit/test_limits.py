@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.watch.counters import rank, size_of
+from entrypoint.watch.counters import activity, size_of
 from entrypoint.watch.limits import Settling, another, cause, rebooted, settle
 from evidence.collect import KEPT, collect
 from group.store import Store
@@ -90,10 +90,10 @@ def test_evidence_holds_every_part_and_old_folders_go(tmp_path: Path) -> None:
 
 
 def test_a_process_is_seen_with_what_it_read_and_holds(tmp_path: Path) -> None:
-    before = rank([os.getpid()])
+    before = activity([os.getpid()])
     (tmp_path / "file").write_bytes(b"x" * 200_000)
     (tmp_path / "file").read_bytes()
-    after = rank([os.getpid(), 2**22 - 1])
+    after = activity([os.getpid(), 2**22 - 1])
     assert after.processes == 1
     assert after.orders - before.orders >= 200_000
     assert after.rss_bytes > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from entrypoint.watch.counters import Counters, parse, rank
+from entrypoint.watch.counters import Counters, activity, parse
 from entrypoint.watch.phases import phase
 from entrypoint.watch.wedge import Due, Known, Limits, Seen, Still, look, stood
 
@@ -112,5 +112,5 @@ def test_a_rank_that_takes_orders_with_recv_shows_by_what_it_writes(tmp_path: Pa
     orders = []
     for written in (100, 196):  # gloo: the bytes read stay as they are
         (folder / "io").write_text(f"rchar: 5000\nwchar: {written}\nsyscr: 1\n")
-        orders.append(rank([7], tmp_path).orders)
+        orders.append(activity([7], tmp_path).orders)
     assert orders[1] > orders[0]
