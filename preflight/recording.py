@@ -19,8 +19,9 @@ from pathlib import Path
 from core.refusal import Refusal
 from preflight.facts.host import NCCL_FILES
 from preflight.facts.network import addresses
-from preflight.facts.rdma import COUNTERS, read
+from preflight.facts.rdma import COUNTERS
 from preflight.facts.survey import NETWORK_FILES, Survey
+from preflight.facts.sysfs import read
 
 MOST_FILES, MOST_BYTES = 20_000, 64 << 20
 PATTERNS = (

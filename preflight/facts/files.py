@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from preflight.facts.rdma import read
+from preflight.facts.sysfs import read
 
 INDEX = "model.safetensors.index.json"
 LARGEST_HEADER = 256 << 20

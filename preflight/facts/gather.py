@@ -8,8 +8,8 @@ from pathlib import Path
 
 from preflight.facts.gpu import count
 from preflight.facts.network import default_route, interfaces
-from preflight.facts.rdma import read, whole
 from preflight.facts.recorded import Recorded, recorded
+from preflight.facts.sysfs import meminfo, read
 from preflight.facts.types import BoxFacts, Memory
 
 LIVE = Path("/")
@@ -38,12 +38,7 @@ def gather(root: Path = LIVE, disks: Sequence[str] = ("/",)) -> BoxFacts:
 
 def memory(root: Path = LIVE) -> Memory:
     """/proc/meminfo alone (the memory gate asks for it again and again)."""
-    table = {}
-    for line in read(root / "proc/meminfo").splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if words:
-            table[name] = whole(words[0]) * (1024 if words[-1] == "kB" else 1)
+    table = meminfo(read(root / "proc/meminfo"))
     return Memory(
         total=table.get("MemTotal", 0),
         available=table.get("MemAvailable", 0),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preflight.facts.rdma import read
+from preflight.facts.sysfs import read
 
 # nvmlClocksEventReason*: bit -> name. Idle and application settings are no fault and left out.
 LIMITS: Mapping[int, str] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preflight.facts.folders import Folder, folders_of
-from preflight.facts.rdma import read, whole
+from preflight.facts.sysfs import meminfo, read, whole
 
 # Units whose invocation link under /run/systemd/units says that a desktop is running.
 DESKTOPS = ("gdm", "gdm3", "lightdm", "sddm", "display-manager", "xdm")
@@ -139,13 +139,7 @@ def page_cache(root: Path = Path("/")) -> int:
 
 
 def _memory(root: Path) -> MemoryDetail:
-    table: dict[str, int] = {}
-    for line in read(root / "proc/meminfo").splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if words:
-            table[name] = whole(words[0]) * (1024 if words[-1] == "kB" else 1)
-    get = table.get
+    get = meminfo(read(root / "proc/meminfo")).get
     return MemoryDetail(
         total=get("MemTotal", 0),
         available=get("MemAvailable", 0),

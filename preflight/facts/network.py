@@ -9,7 +9,7 @@ import struct
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
-from preflight.facts.rdma import read, whole
+from preflight.facts.sysfs import read, whole
 from preflight.facts.types import Interface
 
 MELLANOX = "0x15b3"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
+from preflight.facts.sysfs import read, whole
+
 COUNTERS = (
     "local_ack_timeout_err",
     "packet_seq_err",
@@ -159,23 +161,9 @@ def _number(pattern: re.Pattern[str], text: str) -> float:
     return float(match.group(1)) if match else 0.0
 
 
-def whole(text: str) -> int:
-    """A counter's value; 0 for anything that is not one (sysfs files may be empty, torn or rubbish)."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-
-
 def _entries(folder: Path) -> tuple[Path, ...]:
     """The folder's entries; none where it is absent, a file or locked."""
     try:
         return tuple(folder.iterdir())
     except OSError:
         return ()
-
-
-def read(path: Path, limit: int = 65536) -> str:
-    """The stripped text of a small file; "" where it is absent, unreadable, binary or a folder."""
-    try:
-        with path.open("rb") as file:
-            return file.read(limit).decode("utf-8", "replace").strip("\x00 \t\r\n")
-    except OSError:
-        return ""

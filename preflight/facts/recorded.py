@@ -12,8 +12,8 @@ from typing import Any
 
 from preflight.facts.folders import Folder
 from preflight.facts.gpu import Gpu
-from preflight.facts.rdma import read
 from preflight.facts.registration import Registration
+from preflight.facts.sysfs import read
 
 FILE = "recorded.json"
 

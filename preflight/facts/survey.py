@@ -10,9 +10,10 @@ from pathlib import Path
 from preflight.facts.gather import LIVE, gather
 from preflight.facts.gpu import Gpu, gpus
 from preflight.facts.host import HostFacts, host
-from preflight.facts.rdma import RdmaDevice, devices, read
+from preflight.facts.rdma import RdmaDevice, devices
 from preflight.facts.recorded import recorded
 from preflight.facts.registration import Registration, probe
+from preflight.facts.sysfs import read
 from preflight.facts.types import BoxFacts
 
 # Where an address is written down so that it survives a reboot.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from preflight.facts.rdma import read, whole
+from preflight.facts.sysfs import meminfo, read, whole
 
 DISK = re.compile(r"^(nvme\d+n\d+|sd[a-z]+|vd[a-z]+|mmcblk\d+)$")
 SECTOR = 512
@@ -71,17 +71,6 @@ def usage(root: Path, pids: Iterable[int], disks: Iterable[Path]) -> Usage:
         transfers=transfers(read(proc / "diskstats", 1 << 18)),
         gpus=gpus(),
     )
-
-
-def meminfo(text: str) -> dict[str, int]:
-    """Bytes by name."""
-    found = {}
-    for line in text.splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if words:
-            found[name] = whole(words[0]) * (1024 if words[-1] == "kB" else 1)
-    return found
 
 
 def anonymous(status: str) -> int:
