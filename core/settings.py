@@ -75,6 +75,16 @@ def resolve(
 
     Raises Refusals with every bad value at once.
     """
+    settings, refusals = lenient(registry, environ, sources)
+    if refusals:
+        raise Refusals(refusals)
+    return settings
+
+
+def lenient(
+    registry: Mapping[str, Knob], environ: Mapping[str, str], sources: Mapping[str, Source] | None = None
+) -> tuple[Settings, tuple[Refusal, ...]]:
+    """All settings, a bad one at its default, and the refusals: a box must be able to say what it refuses."""
     table: dict[str, Setting] = {}
     refusals: list[Refusal] = []
     for name, knob in registry.items():
@@ -85,6 +95,6 @@ def resolve(
             table[name] = Setting(knob, text, knob.parse(text) if text else None, source)
         except Refusal as refusal:
             refusals.append(refusal)
-    if refusals:
-        raise Refusals(tuple(refusals))
-    return Settings(table)
+            text = knob.default or ""
+            table[name] = Setting(knob, text, knob.parse(text) if text else None, "default")
+    return Settings(table), tuple(refusals)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.log import log
-from core.plan import GroupPlan
+from core.plan import GroupPlan, Topology
 from core.refusal import Refusal
 from core.row import Row
 from core.settings import Settings
@@ -68,7 +68,7 @@ class Boot:
     lan: str = ""  # address of the page, the election and the door; "" while unknown
     ifname: str = ""  # netdev of that address
     tp: int = 0
-    topology: str = "switch"  # as the knobs ask for; `layout` is what was found
+    topology: Topology = "switch"  # as the knobs ask for; `layout` is what was found
     local_refusals: tuple[Refusal, ...] = ()
 
     # What runs here as long as the kit does.

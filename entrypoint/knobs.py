@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from core.knob import Knob
+from collections.abc import Mapping
 
-TP_SPELLINGS = {
-    "2": (2, ""),
-    "3": (3, ""),
-    "4": (4, ""),
-    "6": (6, ""),
+from core.knob import Knob
+from core.plan import Profile, Topology
+from core.settings import Settings
+
+# A spelling of TP -> the number of boxes, and the topology that it names too.
+TP_SPELLINGS: Mapping[str, tuple[int, Topology | None]] = {
+    "2": (2, None),
+    "3": (3, None),
+    "4": (4, None),
+    "6": (6, None),
     "RING3": (3, "triangle"),
     "RING4": (4, "ring"),
 }
+# auto counts as a switch until the fabric is read.
+TOPOLOGIES: Mapping[str, Topology] = {"auto": "switch", "switch": "switch", "ring": "ring", "triangle": "triangle"}
+PROFILES: Mapping[str, Profile] = {"gb10": "gb10", "lab-cpu": "lab-cpu"}
+
+
+def ranks(tp: str) -> int:
+    """How many boxes a spelling of TP asks for."""
+    return TP_SPELLINGS[tp][0]
+
+
+def topology_of(settings: Settings) -> Topology:
+    """The topology that TP or TOPOLOGY names."""
+    return TP_SPELLINGS[settings.text("TP")][1] or TOPOLOGIES[settings.text("TOPOLOGY")]
+
+
+def profile_of(settings: Settings) -> Profile:
+    """What vLLM runs on."""
+    return PROFILES[settings.text("ENGINE_PROFILE")]
 
 
 def _not_in_this_version(*names: str) -> dict[str, str]:
@@ -33,7 +56,7 @@ KNOBS: tuple[Knob, ...] = (
         "choice",
         "auto",
         "How the boxes are cabled; auto reads it from the fabric.",
-        choices=("auto", "switch", "ring", "triangle"),
+        choices=tuple(TOPOLOGIES),
     ),
     Knob(
         "HEAD_HOST",
@@ -70,7 +93,7 @@ KNOBS: tuple[Knob, ...] = (
         "choice",
         "gb10",
         "What vLLM runs on: gb10 boxes, or plain CPUs with a tiny model (the lab).",
-        choices=("gb10", "lab-cpu"),
+        choices=tuple(PROFILES),
     ),
     Knob(
         "GROUP_NAME",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import model as facts
 from core.refusal import Refusal
+from entrypoint.knobs import ranks
 from entrypoint.sizing import packs
 from entrypoint.sizing.padding import unpadded, without_overlay
 
@@ -63,7 +64,7 @@ def unfit(mounted: Mounted, checkpoint: Checkpoint, tp: str, overlays: Collectio
     folder = mounted.host / mounted.inside
     config = facts.read_json(folder / "config.json") or {}
     # beside the whole cache folder: inside it Hugging Face's own tools would take it for a snapshot
-    target = f"{mounted.host}-tp{tp.upper().removeprefix('RING')}"
+    target = f"{mounted.host}-tp{ranks(tp)}"
     found = [unpadded(config, tp, folder, knob=checkpoint.knob, target=target)]
     if checkpoint is MODEL:
         found.append(without_overlay(config, overlays, folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from core.mask import MASK
 from core.plan import BoxPlan, Command, GroupPlan
 from core.settings import Settings
 from entrypoint.serve.arguments import arguments
@@ -22,7 +23,7 @@ def engine_command(group: GroupPlan, box: BoxPlan, base_env: Mapping[str, str]) 
 
 def shown(command: Command) -> dict[str, str]:
     """The command's environment as people may see it."""
-    return {name: "********" if name in SECRETS else value for name, value in command.environment.items()}
+    return {name: MASK if name in SECRETS else value for name, value in command.environment.items()}
 
 
 def box_paths(settings: Settings) -> dict[str, str]:

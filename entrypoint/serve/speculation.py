@@ -8,7 +8,8 @@ from typing import Any
 
 from core.refusal import Refusal
 
-DFLASH_TOKENS = 7
+DFLASH_TOKENS = 7  # what DFlash2 was trained for
+# Drafted tokens a step, by method, where nobody says otherwise.
 DEFAULT_TOKENS = {"dflash": DFLASH_TOKENS, "mtp": 4, "none": 0}
 KIT_FIELDS = ("method", "model", "num_speculative_tokens")
 

@@ -2,6 +2,6 @@
 Pure and standard library only, so that `./glm53 plan` runs on a bare host.
 """
 
-from entrypoint.sizing.sizing import BoxMemory, Sizing, size, tensor_parallel
+from entrypoint.sizing.sizing import BoxMemory, Sizing, size
 
-__all__ = ["BoxMemory", "Sizing", "size", "tensor_parallel"]
+__all__ = ["BoxMemory", "Sizing", "size"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from core.refusal import Refusal, Refusals
 from core.row import Row
-from entrypoint.sizing import table
+from entrypoint.serve.speculation import DEFAULT_TOKENS
 from entrypoint.sizing.fit import Choice, Fixed
 
 Get = Callable[[str, Any], Any]
@@ -38,8 +38,8 @@ def _packed_fp8(get: Get, overlays: Sequence[str]) -> str | None:
 
 def _draft_width(get: Get, overlays: Sequence[str]) -> str | None:
     method = get("SPEC_METHOD", "dflash")
-    width = int(get("SPEC_TOKENS", None) or table.SPEC_TOKENS[method])
-    return str(width) if method == "dflash" and width != table.SPEC_TOKENS[method] else None
+    width = int(get("SPEC_TOKENS", None) or DEFAULT_TOKENS[method])
+    return str(width) if method == "dflash" and width != DEFAULT_TOKENS[method] else None
 
 
 def _moe_backend(get: Get, overlays: Sequence[str]) -> str | None:

@@ -12,38 +12,23 @@ from dataclasses import asdict
 from typing import Any
 
 from core.knob import Knob
-from core.plan import BoxPlan, GroupPlan, Profile, Topology, Value
+from core.mask import MASK
+from core.plan import BoxPlan, GroupPlan
 from core.registry import registry
 from core.row import Row
 from core.settings import Settings
 from entrypoint import treatment
+from entrypoint.knobs import profile_of, ranks, topology_of
+from entrypoint.plan import group_plan
 from entrypoint.serve import box_nccl, box_paths, engine_command, shown
-from entrypoint.serve.environment import KIT_ROOT, overlay_settings
-from entrypoint.sizing.sizing import BoxMemory, Sizing, size, tensor_parallel
+from entrypoint.serve.environment import KIT_ROOT
+from entrypoint.sizing.sizing import BoxMemory, size
 
 VERSION = 1
 # Stand-ins for what only a running group knows; recognisable, so that nobody copies them into a command.
 HEAD, THIS, IFNAME, DEVICES = "HEAD_ENGINE_ADDRESS", "THIS_ENGINE_ADDRESS", "RAIL_IFNAME", ("RDMA_DEVICES",)
 LOOPBACK_PORT = 0
 IN_THE_IMAGE = "/opt/glm53"
-TOPOLOGIES: Mapping[str, Topology] = {"RING4": "ring", "RING3": "triangle", "ring": "ring", "triangle": "triangle"}
-
-
-def topology(settings: Settings) -> Topology:
-    """The topology that TP and TOPOLOGY name; auto counts as a switch until the fabric is read."""
-    return TOPOLOGIES.get(str(settings["TP"])) or TOPOLOGIES.get(str(settings["TOPOLOGY"]), "switch")
-
-
-def group_plan(settings: Settings, sizing: Sizing, of_overlays: Mapping[str, str]) -> GroupPlan:
-    """The group plan as the boxes make it from the same settings and overlays' variables: equal hash, equal plan."""
-    values = {
-        name: Value(setting.value, setting.source)
-        for name, setting in settings.table.items()
-        if setting.knob.scope == "group" and not setting.knob.secret and setting.value is not None
-    }
-    profile: Profile = "lab-cpu" if settings["ENGINE_PROFILE"] == "lab-cpu" else "gb10"
-    every = {**values, **overlay_settings(of_overlays), **treatment.planned(settings, of_overlays), **sizing.values}
-    return GroupPlan(sizing.tp, topology(settings), profile, every)
 
 
 def document(
@@ -57,10 +42,9 @@ def document(
     `overlays` are those that would be mounted: name, summary, mounts, environment, cost. Raises Refusal(s).
     """
     names = tuple(str(overlay["name"]) for overlay in overlays)
-    profile: Profile = "lab-cpu" if settings["ENGINE_PROFILE"] == "lab-cpu" else "gb10"
-    sizing = size(boxes, settings, names, profile)
+    sizing = size(boxes, settings, names, profile_of(settings))
     of_overlays = {name: str(text) for overlay in overlays for name, text in overlay["environment"].items()}
-    plan = group_plan(settings, sizing, of_overlays)
+    plan = group_plan(sizing.tp, topology_of(settings), settings, of_overlays, sizing.values)
     pool = asdict(sizing.pool) if sizing.pool else None
     return {
         "version": VERSION,
@@ -86,7 +70,7 @@ def _knobs(settings: Settings, plan: GroupPlan) -> list[dict[str, Any]]:
         planned = plan.values.get(name)
         value: Any = planned.value if planned else setting.value
         if knob.secret and setting.text:
-            value = "********"
+            value = MASK
         listed.append(
             {
                 "name": name,
@@ -105,7 +89,7 @@ def _command(settings: Settings, plan: GroupPlan, role: str, of_overlays: Mappin
     rank = 0 if role == "head" else 1
     box = BoxPlan(
         rank=rank,
-        world_size=tensor_parallel(settings),
+        world_size=ranks(settings.text("TP")),
         lan_address="THIS_LAN_ADDRESS",
         engine_address=HEAD if rank == 0 else THIS,
         socket_ifname=IFNAME,

@@ -8,6 +8,7 @@ from typing import Any
 
 import model as facts
 from core.refusal import Refusal
+from entrypoint.knobs import ranks
 
 # In config.json of a padded folder: the sizes as they were (experimental/tp_pad/rules.py).
 MARK = "tp_pad_orig"
@@ -29,21 +30,21 @@ def unpadded(
 
     `knob` names the folder on the host; `target` is where the padded one is to lie, beside `folder` unless given.
     """
-    ranks = int(tp.upper().removeprefix("RING"))
+    count = ranks(tp)
     text = {**config, **(config.get("text_config") or {})}
     heads, keys = _heads(config, text)
     # Fewer key-value heads than ranks are copied by vLLM, when they divide the ranks.
-    if heads is None or (heads % ranks == 0 and (keys % ranks == 0 or ranks % keys == 0)):
+    if heads is None or (heads % count == 0 and (keys % count == 0 or count % keys == 0)):
         return None
     counted = f"{heads} heads" + (f" and {keys} key-value heads" if keys != heads else "")
     name = NAMES[knob]
     if isinstance(text.get(MARK), Mapping):
         seen = f"padded for TP={text[MARK].get('tp')}: {counted}"
-        again = f" after ./glm53 pad SRC DST --tp {ranks}" if ranks % 3 == 0 else ""
-        return Refusal(name, seen, f"heads that divide by {ranks}", f"Set {knob} to the unpadded one{again}.")
-    cure = f"./glm53 pad {folder} {target or f'{folder}-tp{ranks}'} --tp {ranks}"
-    seen = f"{counted}, which do not divide by {ranks}"
-    return Refusal(name, seen, f"a {name} padded for TP={ranks}", f"{cure}, then set {knob} to it.")
+        again = f" after ./glm53 pad SRC DST --tp {count}" if count % 3 == 0 else ""
+        return Refusal(name, seen, f"heads that divide by {count}", f"Set {knob} to the unpadded one{again}.")
+    cure = f"./glm53 pad {folder} {target or f'{folder}-tp{count}'} --tp {count}"
+    seen = f"{counted}, which do not divide by {count}"
+    return Refusal(name, seen, f"a {name} padded for TP={count}", f"{cure}, then set {knob} to it.")
 
 
 def without_overlay(config: Mapping[str, Any], overlays: Collection[str], folder: Path | str) -> Refusal | None:

@@ -12,12 +12,13 @@ from core.refusal import Refusal, Refusals
 from core.row import Row
 from core.settings import Settings
 from core.units import GIB, show_size
+from entrypoint.knobs import ranks
+from entrypoint.serve.speculation import DEFAULT_TOKENS
 from entrypoint.sizing import checks, fit, lab, padding, table
 from entrypoint.sizing.budget import ROLES, Budget
 from entrypoint.sizing.geometry import Pool, effective_block
 from entrypoint.sizing.rows import rows_of
 
-TP_SIZES = (2, 3, 4, 6)
 # What one box shows as MemTotal, for a plan made away from the boxes (reported).
 GB10_MEMORY = round(121.6 * GIB)
 
@@ -48,11 +49,6 @@ class Sizing:
     block: int = 0
     pool: Pool | None = None
     budgets: tuple[Budget, ...] = ()
-
-
-def tensor_parallel(settings: Settings) -> int:
-    """The number of ranks that TP asks for; RING4 and RING3 are spellings of 4 and 3."""
-    return int(str(settings["TP"]).upper().removeprefix("RING"))
 
 
 def size(
@@ -90,7 +86,7 @@ class _Reader:
 
 
 def _lab(settings: Settings, overlays: Sequence[str]) -> Sizing:
-    reader, tp = _Reader(settings), tensor_parallel(settings)
+    reader, tp = _Reader(settings), ranks(settings.text("TP"))
     values = {name: reader.value(name, derived, why) for name, (derived, why) in lab.VALUES.items()}
     padded = padding.OVERLAY in overlays
     pin, length = values["KV_CACHE_MEMORY"].value, values["MAX_MODEL_LEN"].value
@@ -100,7 +96,7 @@ def _lab(settings: Settings, overlays: Sequence[str]) -> Sizing:
 
 
 def _gb10(boxes: Sequence[BoxMemory], settings: Settings, overlays: Sequence[str]) -> Sizing:
-    reader, tp, model = _Reader(settings), tensor_parallel(settings), facts.load()
+    reader, tp, model = _Reader(settings), ranks(settings.text("TP")), facts.load()
     if tp not in table.GB10:
         raise Refusal("TP", str(tp), "2, 3, 4, 6, RING3 or RING4", "Set TP in compose/.env on every box.")
     tight = bool(reader.get("ALLOW_TIGHT", False))
@@ -126,7 +122,7 @@ def _fixed(reader: _Reader, tp: int, model: facts.Model, overlays: Sequence[str]
     method = reader.get("SPEC_METHOD", "dflash")
     if reader.get("MTP", False) and not reader.chosen("SPEC_METHOD"):
         method = "mtp"
-    tokens = 0 if method == "none" else int(reader.get("SPEC_TOKENS") or table.SPEC_TOKENS[method])
+    tokens = 0 if method == "none" else int(reader.get("SPEC_TOKENS") or DEFAULT_TOKENS[method])
     sizes = reader.get("CUDAGRAPH_CAPTURE_SIZES")
     graph_max = max(map(int, sizes.split(","))) if sizes else reader.get("CUDAGRAPH_MAX")
     dense: facts.Dense = next((dense for name, dense in table.DENSE if name in overlays), "bf16")

@@ -73,8 +73,6 @@ THROUGHPUT_SEQS = 2
 THROUGHPUT_PREFILL = 2
 # vLLM captures no CUDA graph beyond this many tokens here.
 GRAPH_CEILING = 512
-# Drafted tokens per step; DFlash2 was trained for exactly 7.
-SPEC_TOKENS: Mapping[str, int] = {"dflash": 7, "mtp": 4, "none": 0}
 # Names of the overlays that change the numbers.
 RECOVERSSM = "recoverssm"
 DRAFTER_POOL = ("drafter_pool", "drafter-pool", "fixes")

@@ -1,42 +1,30 @@
-"""From settings and facts to the plan: group plan, formation, this box's part.
-
-Pure but for the loopback port and the code of the overlays, which is read for the plan's tag of the weights.
+"""From settings and facts to the plan: group plan, formation, this box's part. Pure but for the code of the overlays
+(entrypoint/plan.py) and GIDs, which are read.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
 
-from core.plan import BoxPlan, GroupPlan, Profile, Topology, Value
+from core.plan import BoxPlan, GroupPlan, Topology
 from core.settings import Settings
-from entrypoint import treatment
 from entrypoint.boot import Boot
+from entrypoint.knobs import profile_of
+from entrypoint.plan import group_plan
 from entrypoint.serve import box_nccl, box_paths
-from entrypoint.serve.environment import overlay_settings
 from entrypoint.sizing.sizing import BoxMemory, Sizing, size
 from entrypoint.stages.rails import box_rails, fabric_nccl
 from group.machine import Formation
 from group.view import Record
 
-# Group-scope knobs that the kit itself reads: they shape no argument of vLLM and no memory.
-PROFILES: Mapping[str, Profile] = {"gb10": "gb10", "lab-cpu": "lab-cpu"}
-TOPOLOGIES: Mapping[str, Topology] = {"switch": "switch", "ring": "ring", "triangle": "triangle"}
-
 
 def trial_plan(boot: Boot, settings: Settings) -> GroupPlan:
     """The group plan as far as settings alone make it."""
-    topology = boot.layout.topology if boot.layout is not None else TOPOLOGIES[boot.topology]
-    values = {**_values(settings), **overlay_settings(boot.environ), **treatment.planned(settings, boot.environ)}
-    return GroupPlan(boot.tp, topology, PROFILES[settings.text("ENGINE_PROFILE")], values)
+    return group_plan(boot.tp, _topology(boot), settings, boot.environ, {})
 
 
-def _values(settings: Settings) -> dict[str, Value]:
-    return {
-        name: Value(setting.value, setting.source)
-        for name, setting in settings.table.items()
-        if setting.knob.scope == "group" and not setting.knob.secret and setting.value is not None
-    }
+def _topology(boot: Boot) -> Topology:
+    return boot.layout.topology if boot.layout is not None else boot.topology
 
 
 def overlays(settings: Settings) -> tuple[str, ...]:
@@ -46,10 +34,8 @@ def overlays(settings: Settings) -> tuple[str, ...]:
 
 def sized_plan(boot: Boot, settings: Settings, boxes: Sequence[BoxMemory]) -> tuple[GroupPlan, Sizing]:
     """The whole group plan for these boxes. Raises Refusal or Refusals."""
-    trial = trial_plan(boot, settings)
-    sizing = size(boxes, settings, overlays(settings), trial.profile)
-    plan = GroupPlan(trial.tp, trial.topology, trial.profile, {**trial.values, **sizing.values})
-    return plan, sizing
+    sizing = size(boxes, settings, overlays(settings), profile_of(settings))
+    return group_plan(boot.tp, _topology(boot), settings, boot.environ, sizing.values), sizing
 
 
 def formation(order: tuple[str, ...], addresses: Mapping[str, tuple[str, str]], plan: GroupPlan) -> Formation:
@@ -75,11 +61,3 @@ def box_plan(boot: Boot, settings: Settings, record: Record, api_port: int) -> B
         nccl={**fabric_nccl(boot, settings, ifname), **box_nccl(settings)},
         paths={**box_paths(settings), **boot.cache_paths},
     )
-
-
-def free_loopback_port() -> int:
-    """A port that is free on 127.0.0.1 now: vLLM's API listens there, behind the door."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -7,14 +7,13 @@ from typing import NoReturn
 
 from core.log import log
 from core.refusal import Refusal, Refusals
-from entrypoint.boot import Boot
+from entrypoint.boot import Again, Boot
 from entrypoint.election import Candidate, Elected, candidate, elect, of_view, two_instances
 from group.ask import boottime
 from group.view import View
 
-SETTLE_S = (
-    0.4  # a refusal of the group must hold this long: a box that moves to another address shows twice for a moment
-)
+# A refusal of the group must hold this long: a box that moves to another address shows twice for a moment.
+SETTLE_S = 0.4
 FREE = ("joining", "ready")
 
 
@@ -124,8 +123,6 @@ def notice_lines(boot: Boot) -> list[str]:
 
 async def elect_head(boot: Boot) -> None:
     """The numerically lowest lan address, or as HEAD_HOST / ROLE say; one line, alike on every box."""
-    from entrypoint.boot import Again
-
     result = elect(candidates(boot, fit(boot)))
     if not isinstance(result, Elected):
         raise Again("a box came or went during the election")

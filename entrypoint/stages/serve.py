@@ -15,6 +15,7 @@ from core.settings import Settings
 from core.units import show_seconds
 from entrypoint import pagecache
 from entrypoint.boot import Boot
+from entrypoint.door.ports import free_port
 from entrypoint.serve import api_key, engine_command
 from entrypoint.sizing.rows import with_engine_line
 from entrypoint.stages import compose, warmth
@@ -50,7 +51,7 @@ async def launch(boot: Boot) -> None:
     """Execute vLLM as this kit's child; done when all boxes have."""
     settings, driver, _ = boot.need()
     own = driver.own
-    boot.engine_port = compose.free_loopback_port()
+    boot.engine_port = free_port()  # vLLM's API listens there, behind the door
     boot.engine_exit, boot.engine_ready = None, False
     try:
         todo = command(boot, settings, os.environ)

@@ -6,23 +6,32 @@ import asyncio
 import errno
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core.knob import Knob
 from core.lint import misspelt, without_effect
 from core.log import log
 from core.refusal import Refusal, Refusals
 from core.registry import registry
-from core.settings import Setting, Settings, Source
+from core.settings import Settings, Source, lenient
+from entrypoint.addresses import lan_address
 from entrypoint.boot import Boot
-from entrypoint.knobs import TP_SPELLINGS
-from entrypoint.stages import ground
+from entrypoint.discovery.dnssd import Dnssd
+from entrypoint.discovery.provider import Announcement
+from entrypoint.discovery.static import StaticPeers
+from entrypoint.discovery.verify import FAST_S, IDLE_S, SLOW_S, Members
+from entrypoint.knobs import TP_SPELLINGS, topology_of
+from entrypoint.stages import check, ground, rails
 from entrypoint.status import history, machine
 from entrypoint.watch import memory, recall
+from group.ask import boottime
+from group.driver import Driver
+from group.machine import Limits
+from group.ports import parse_range
+from group.store import Store
 
 ANSWER_UP_S = 5.0
 
@@ -99,15 +108,15 @@ def _listen(host: str, port: int) -> socket.socket:
 async def knobs(boot: Boot) -> None:
     """Every knob: value, source, type. What is bad is refused, all at once; the good ones are kept for the page."""
     table = registry()
-    settings, refusals = lenient(table, boot.environ)
+    settings, refusals = lenient(table, boot.environ, sources(boot.environ))
     refusals += misspelt(boot.environ, table) + without_effect(boot.environ, table)
     boot.settings = settings
     boot.tp, named = TP_SPELLINGS[settings.text("TP")]
+    boot.topology = topology_of(settings)
     wanted = settings.text("TOPOLOGY")
     if named and wanted not in ("auto", named):
         cure = "Set TP to a number, or TOPOLOGY=auto."
         refusals += (Refusal("TOPOLOGY", f"{wanted} with TP={settings.text('TP')}", named, cure),)
-    boot.topology = named or ("switch" if wanted == "auto" else wanted)
     boot.group_settings = comparable(settings)
     for name, setting in settings.table.items():
         if setting.source != "default":
@@ -118,32 +127,19 @@ async def knobs(boot: Boot) -> None:
             raise Refusals(refusals)
 
 
-def lenient(table: dict[str, Knob], environ: dict[str, str]) -> tuple[Settings, tuple[Refusal, ...]]:
-    """All settings, a bad one at its default, and the refusals: a box must be able to say what it refuses."""
-    sources: dict[str, Source] = {}
+def sources(environ: Mapping[str, str]) -> dict[str, Source]:
+    """Where the launcher says that each variable came from; empty when it does not say, or nothing readable."""
     try:
         given = json.loads(environ.get("GLM53_SOURCES") or "{}")
-        sources = {name: text for name, text in given.items() if isinstance(text, str)}  # type: ignore[misc]
+        return {name: text for name, text in given.items() if isinstance(text, str)}  # type: ignore[misc]
     except (ValueError, AttributeError):
         log("knobs", "GLM53_SOURCES is unreadable: sources are shown as environment")
-    found, refusals = {}, []
-    for name, knob in table.items():
-        text = environ.get(name, "")
-        source: Source = sources.get(name, "environment") if text else "default"
-        text = text or (knob.default or "")
-        try:
-            found[name] = Setting(knob, text, knob.parse(text) if text else None, source)
-        except Refusal as refusal:
-            refusals.append(refusal)
-            text = knob.default or ""
-            found[name] = Setting(knob, text, knob.parse(text) if text else None, "default")
-    return Settings(found), tuple(refusals)
+        return {}
 
 
 def comparable(settings: Settings) -> dict[str, str]:
     """What boxes compare: the value, not the spelling (26GiB is 27917287424), of every group-scope knob."""
-    names = settings.of_scope("group")
-    return {name: _canonical(settings[name]) for name in names if not name.startswith("GLM53_SOURCES")}
+    return {name: _canonical(settings[name]) for name in settings.of_scope("group")}
 
 
 def _canonical(value: Any) -> str:
@@ -152,10 +148,7 @@ def _canonical(value: Any) -> str:
 
 async def facts(boot: Boot) -> None:
     """This box: addresses, memory, disks. Then its door opens, and the others can find it."""
-    from entrypoint.addresses import lan_address
-    from entrypoint.stages import check, rails
     from entrypoint.status import access
-    from group.ask import boottime
 
     settings = boot.settings
     assert settings is not None
@@ -219,13 +212,6 @@ def target(boot: Boot) -> tuple[str, int] | None:
 
 async def _join_group(boot: Boot, settings: Settings) -> None:
     """From here on others can see this box: protocol, polling, announcements."""
-    from entrypoint.discovery.verify import FAST_S, IDLE_S, SLOW_S, Members
-    from group.ask import boottime
-    from group.driver import Driver
-    from group.machine import Limits
-    from group.ports import parse_range
-    from group.store import Store
-
     group, secret = settings.text("GROUP_NAME"), settings.text("GROUP_SECRET") or None
     join_s = settings.number("JOIN_S")
     check_s = settings.number("FABRIC_CHECK_TIMEOUT_S") if settings.text("FABRIC_CHECK") != "0" else 0.0
@@ -266,10 +252,6 @@ async def _join_group(boot: Boot, settings: Settings) -> None:
 
 
 async def _announce(boot: Boot, settings: Settings) -> None:
-    from entrypoint.discovery.dnssd import Dnssd
-    from entrypoint.discovery.provider import Announcement
-    from entrypoint.discovery.static import StaticPeers
-
     _, driver, members = boot.need()
     wanted = settings.text("DISCOVERY")
     if wanted in ("both", "static"):

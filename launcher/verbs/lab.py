@@ -18,6 +18,7 @@ from core.lint import unknown
 from core.refusal import Refusal, Refusals
 from core.registry import registry
 from core.units import show_seconds
+from entrypoint.knobs import TP_SPELLINGS, ranks
 from lab import state
 
 QUESTION = "Say something."
@@ -114,8 +115,8 @@ def _settings(options: argparse.Namespace) -> tuple[int, dict[str, str]]:
             registry()[name].parse(chosen[name])
     count = options.boxes
     if count is None:
-        count = int("".join(character for character in chosen.get("TP") or "2" if character.isdigit()))
-    sizes = tuple(int(choice) for choice in registry()["TP"].choices if choice.isdigit())
+        count = ranks(chosen.get("TP") or "2")
+    sizes = tuple(sorted({ranks(tp) for tp in TP_SPELLINGS}))
     if count not in (range(1, MOST_BOXES + 1) if "TP" in chosen else sizes):
         expected = f"one of {', '.join(map(str, sizes))}; with --tp, 1 to {MOST_BOXES}"
         raise Refusal("--boxes", str(count), expected, "./glm53 lab up --boxes 2")
@@ -135,8 +136,7 @@ def _padded(options: argparse.Namespace, chosen: dict[str, str], count: int) -> 
         )
     from lab import padded
 
-    text = chosen.get("TP") or str(count)
-    return padded.knobs(int("".join(character for character in text if character.isdigit())), _tree(options))
+    return padded.knobs(ranks(chosen.get("TP") or str(count)), _tree(options))
 
 
 def _names(chosen: dict[str, str], count: int) -> None:

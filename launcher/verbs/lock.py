@@ -10,8 +10,7 @@ from core.refusal import Refusal
 from launcher.environments import locked, python_of
 from launcher.paths import ROOT
 
-# What GB10 hosts and images run; universal2-like tags older than 2_28 are found by pip itself.
-PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
+PLATFORM = "aarch64-manylinux_2_28"  # GB10; wheels of older tags fit it too
 PYTHONS = ("3.11", "3.12")
 
 
@@ -41,7 +40,7 @@ def check() -> int:
             with tempfile.TemporaryDirectory() as folder:
                 command = [
                     str(uv), "pip", "install", "--dry-run", "--no-deps", "--require-hashes", "--quiet",
-                    "--only-binary", ":all:", "--python-platform", "aarch64-manylinux_2_28",
+                    "--only-binary", ":all:", "--python-platform", PLATFORM,
                     "--python-version", version, "--target", folder, "-r", f"locks/{name}.txt",
                 ]  # fmt: skip
                 done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

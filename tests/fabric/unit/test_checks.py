@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.registry import registry
-from core.settings import resolve
-from entrypoint.stages import start
+from core.settings import lenient, resolve
 from fabric import verdict as measured
 from launcher.verbs import doctor
 from preflight.checks import CHECKS, Scene, Wanted, peers, preflight, verdict
@@ -142,7 +141,7 @@ def test_off_and_strict_are_values_of_both_knobs() -> None:
     for text in ("0", "1", "strict"):
         settings = resolve(registry(), {"PREFLIGHT": text, "FABRIC_CHECK": text})
         assert settings.text("PREFLIGHT") == settings.text("FABRIC_CHECK") == text
-    _, refused = start.lenient(registry(), {"FABRIC_CHECK": "yes"})
+    _, refused = lenient(registry(), {"FABRIC_CHECK": "yes"})
     assert "strict" in str(refused[0])
 
 

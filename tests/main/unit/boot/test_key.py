@@ -8,9 +8,9 @@ import pytest
 
 from core.refusal import Refusal
 from core.registry import registry
-from core.settings import resolve
+from core.settings import lenient, resolve
 from entrypoint.serve import api_key, key_of
-from entrypoint.stages import ground, start
+from entrypoint.stages import ground
 
 
 def test_the_file_wins_over_the_knob_and_is_stripped(tmp_path: Path) -> None:
@@ -43,16 +43,16 @@ def test_one_port_for_page_and_door_is_named() -> None:
     "text", ["::1", ":::::", "[::1]:8082", "host:", "host:x", "a b", "x" * 300, "host:\uff18", "h/", ":80"]
 )
 def test_peers_that_are_no_hosts(text: str) -> None:
-    _, refusals = start.lenient(registry(), {"PEERS": f"10.0.0.9,{text}"})
+    _, refusals = lenient(registry(), {"PEERS": f"10.0.0.9,{text}"})
     assert [one.setting for one in refusals] == ["PEERS"]
 
 
 def test_peers_that_are() -> None:
-    settings, refusals = start.lenient(registry(), {"PEERS": " 10.0.0.9, spark-2.local:8082,,"})
+    settings, refusals = lenient(registry(), {"PEERS": " 10.0.0.9, spark-2.local:8082,,"})
     assert not refusals
     assert settings["PEERS"] == ("10.0.0.9", "spark-2.local:8082")
 
 
 @pytest.mark.parametrize("name", ["LOST_S", "JOIN_S"])
 def test_deadlines_that_would_end_every_generation(name: str) -> None:
-    assert [one.setting for one in start.lenient(registry(), {name: "0"})[1]] == [name]
+    assert [one.setting for one in lenient(registry(), {name: "0"})[1]] == [name]

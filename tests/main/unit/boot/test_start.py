@@ -8,6 +8,7 @@ import json
 import pytest
 
 from core.registry import registry
+from core.settings import lenient
 from entrypoint.__main__ import STAGES
 from entrypoint.board import Board
 from entrypoint.boot import Boot
@@ -16,26 +17,27 @@ from entrypoint.stages import start
 
 def read(**environ: str) -> tuple[dict[str, str], list[str]]:
     """(what boxes compare, settings refused)."""
-    settings, refusals = start.lenient(registry(), environ)
+    settings, refusals = lenient(registry(), environ)
     return start.comparable(settings), [one.setting for one in refusals]
 
 
 def test_a_bad_knob_is_refused_and_the_others_are_still_read() -> None:
-    settings, refusals = start.lenient(registry(), {"TP": "five", "API_PORT": "9", "MAX_NUM_SEQS": "x"})
+    settings, refusals = lenient(registry(), {"TP": "five", "API_PORT": "9", "MAX_NUM_SEQS": "x"})
     assert [one.setting for one in refusals] == ["TP", "MAX_NUM_SEQS"]
     assert settings["API_PORT"] == 9
     assert settings["TP"] == "4"
 
 
 def test_empty_means_unset() -> None:
-    settings, refusals = start.lenient(registry(), {"TP": "", "HEAD_HOST": ""})
+    settings, refusals = lenient(registry(), {"TP": "", "HEAD_HOST": ""})
     assert not refusals
     assert (settings["TP"], settings["HEAD_HOST"], settings.is_set("TP")) == ("4", None, False)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"TP": ".env"}'])
 def test_provenance_from_the_launcher_is_shown_or_ignored_never_fatal(text: str) -> None:
-    settings, _ = start.lenient(registry(), {"TP": "2", "GLM53_SOURCES": text})
+    environ = {"TP": "2", "GLM53_SOURCES": text}
+    settings, _ = lenient(registry(), environ, start.sources(environ))
     assert settings.table["TP"].source == (".env" if "TP" in text else "environment")
 
 
