@@ -7,7 +7,7 @@ back, none is shown before it is stored, no engine outlives its record. Liveness
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.main.unit.group.world import World
@@ -65,6 +65,7 @@ def test_members_that_nothing_disturbs_serve_soon(size: int) -> None:
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(2, 4), st.lists(EVENT, max_size=80))
+@example(2, [("round", 1, 0), ("round", 5, 0), ("pause", 0, 0), ("wait", 10, 0)])  # a pause that nobody noticed yet
 def test_safe_at_every_step_and_serving_once_faults_stop(size: int, events: list[tuple[str, int, int]]) -> None:
     world = World(size)
     play(world, events)

@@ -209,6 +209,7 @@ class World:
             self.start(index)
         self.flying.clear()
         until = self.now + seconds
+        self.calm_round(1)  # everybody looks at the clock: who was paused for too long has not noticed before
         while self.now < until and not self.serving():
             self.calm_round(1)
         self.calm_round(5)  # and it lasts
