@@ -70,6 +70,11 @@ def _json(text: str) -> Any:
     return value
 
 
+def share(value: float) -> str | None:
+    """A `check` of a knob that holds a part of something."""
+    return None if 0 < value <= 1 else "a share above 0 and up to 1"
+
+
 HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
 

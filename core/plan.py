@@ -101,12 +101,3 @@ class Command:
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A group plan, this box's part, and the command that follows from both."""
-
-    group: GroupPlan
-    box: BoxPlan
-    command: Command

@@ -18,11 +18,11 @@ def parse_size(text: str) -> int:
     unit = match.group(2).upper() if match else ""
     if match is None or unit not in _UNITS:
         raise ValueError("a size such as 26GiB, 512MiB or a number of bytes")
-    return int(float(match.group(1)) * _UNITS[unit]) if unit not in ("", "B") else int(float(match.group(1)))
+    return int(float(match.group(1)) * _UNITS[unit])
 
 
 def show_size(count: int) -> str:
-    """`26GiB` for whole or half GiB and MiB, else two decimals: 27917287424 -> `26GiB`."""
+    """`26GiB`, `1.5GiB`, `3.46GiB`: the largest unit that fits, at most two decimals."""
     for name, unit in (("TiB", 1024**4), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(count) >= unit:
             return f"{count / unit:.2f}".rstrip("0").rstrip(".") + name

@@ -15,6 +15,9 @@ from preflight.facts.types import BoxFacts, Interface
 
 OVERRIDES = ("LAN_ADDRESS", "VLLM_HOST_IP")
 
+# (address, netdev, subnet) of one IPv4 address of a box.
+Held = tuple[str, str, IPv4Network]
+
 
 def lan_address(facts: BoxFacts, settings: Settings, peers: Sequence[str] = ()) -> Refusal | tuple[str, str]:
     """(address, netdev) under which the other boxes reach this one, or why there is none.
@@ -44,8 +47,8 @@ def lan_address(facts: BoxFacts, settings: Settings, peers: Sequence[str] = ()) 
     )
 
 
-def lan_candidates(facts: BoxFacts) -> list[tuple[str, str, IPv4Network]]:
-    """(address, netdev, subnet) of everything that may serve as a lan address, wired before wireless."""
+def lan_candidates(facts: BoxFacts) -> list[Held]:
+    """Everything that may serve as a lan address, wired before wireless."""
     found = [
         (str(held.ip), interface.name, held.network)
         for interface in sorted(facts.interfaces, key=lambda interface: interface.wireless)
@@ -74,11 +77,8 @@ def engine_addresses(
     return {lan: (lan, _netdev_of(lan, interfaces)) for lan, interfaces in members.items()}
 
 
-Rail = tuple[str, str, IPv4Network]
-
-
-def _rails(interfaces: Sequence[Interface]) -> list[Rail]:
-    """(address, netdev, subnet) of every ConnectX netdev that is up: the first PCIe root (enp...) before enP2p..."""
+def _rails(interfaces: Sequence[Interface]) -> list[Held]:
+    """Every address of a ConnectX netdev that is up: the first PCIe root (enp...) before the second (enP2p...)."""
     return [
         (str(held.ip), interface.name, held.network)
         for interface in sorted(interfaces, key=lambda interface: interface.name.lower())
@@ -87,7 +87,7 @@ def _rails(interfaces: Sequence[Interface]) -> list[Rail]:
     ]
 
 
-def _shared(network: IPv4Network, rails: Mapping[str, list[Rail]]) -> dict[str, tuple[str, str]] | None:
+def _shared(network: IPv4Network, rails: Mapping[str, list[Held]]) -> dict[str, tuple[str, str]] | None:
     """One distinct address in `network` for every member, or None."""
     inside = {lan: [rail for rail in mine if IPv4Address(rail[0]) in network] for lan, mine in rails.items()}
     if not all(inside.values()):

@@ -27,16 +27,13 @@ from entrypoint.serve.arguments import arguments
 from entrypoint.serve.environment import AUTOTUNE_DIR, OF_ONE_BOOT
 from entrypoint.treatment import TAG
 from preflight.checks.scene import link_to
+from preflight.facts.host import NETWORK_FILE_SYSTEMS
 
 YOUNG_S = 86400.0  # what served within a day stays too: somebody goes to and fro between settings
 KEPT = 4  # folders of a tier; more of them are other settings' and versions', and a disk is finite
 STAMP = "glm53.json"
 # Options that say where and as whom an engine serves; compiled code does not depend on them.
 WHERE = ("--served-model-name", "--host", "--port", "--master-addr", "--master-port", "--node-rank", "--api-key")
-
-NETWORK = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "beegfs", "fuse.sshfs", "fuse.ceph"}
-)
 
 
 def filesystem(path: Path, mounts: str) -> str:
@@ -55,7 +52,7 @@ def filesystem(path: Path, mounts: str) -> str:
 def network_refusal(path: Path, mounts: str) -> Refusal | None:
     """Compiled kernels on a network file system: two boxes would write one cache, and locks do not hold there."""
     kind = filesystem(path, mounts)
-    if kind not in NETWORK:
+    if kind not in NETWORK_FILE_SYSTEMS:
         return None
     return Refusal(
         "CACHE_ROOT", f"{path} on {kind}", "a disk of this box", "Set CACHE_HOME to a folder on a local disk."

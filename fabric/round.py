@@ -18,6 +18,7 @@ RUN_S = 60.0  # longest stay in one collective
 SILENT_S = 5.0
 LOOK_S = 0.25
 STOPPED_S = 2.0  # a worker in state T so long will not go on by itself
+ENOUGH = 0.8  # of what is expected; a lower bandwidth deserves a closer look
 GRACE_S = 5.0  # ranks end apart by no more than the worker's LINGER_S and `_part`
 
 
@@ -25,8 +26,8 @@ GRACE_S = 5.0  # ranks end apart by no more than the worker's LINGER_S and `_par
 class Job:
     """What one rank is told. `host`, `port`: the head's engine address and the generation's check port.
 
-    expected_gbps  0 where nothing is expected; below 80 % of what the least of all boxes expects the neighbour pairs
-                   are measured too
+    expected_gbps  0 where nothing is expected; below `enough` of what the least of all boxes expects the neighbour
+                   pairs are measured too
     facts          name -> text of what must be equal on all boxes
     """
 
@@ -43,6 +44,7 @@ class Job:
     silent_s: float = SILENT_S
     probe_s: float = 2.0
     device: int = 0
+    enough: float = ENOUGH
 
 
 @dataclass(frozen=True)

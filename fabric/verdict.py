@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from core.row import Row
-from fabric.round import Outcome
+from fabric.round import ENOUGH, Outcome
 from preflight.checks.scene import link_to
 
 ARRIVE, DIFFER, BANDWIDTH, COMPUTE, TRANSPORT = (
@@ -17,7 +17,6 @@ ARRIVE, DIFFER, BANDWIDTH, COMPUTE, TRANSPORT = (
     "NCCL transport",
 )
 NAMES = (ARRIVE, DIFFER, BANDWIDTH, COMPUTE, TRANSPORT)
-ENOUGH = 0.8
 GPU_TFLOPS = 1.0  # what any GPU exceeds: shared CPUs (the lab) are not compared
 LATCHED = (8.0, 25.0)  # Gb/s of the slow state a ConnectX-7 latches (reported 12-13)
 # What to do about a difference; "" and whatever is not named here comes with the image.

@@ -213,7 +213,7 @@ def _measure(torch: Any, dist: Any, job: dict[str, Any], store: Any, cuda: bool)
     # The box with the fewest rails decides: all must come to the same, for what follows they do together.
     expected = min(float(store.get(f"expected/{other}")) for other in range(world))
     result["expected_gbps"] = expected
-    if expected and gbps < 0.8 * expected and world > 1:
+    if expected and gbps < job["enough"] * expected and world > 1:
         result["edges"] = _edges(torch, dist, data[: max(1, data.numel() // 4)], rank, world, slowest, settle)
     speeds = _probe(torch, device, float(job["probe_s"]))
     store.set(f"speed/{rank}", repr(speeds))

@@ -21,7 +21,8 @@ from core.units import MIB, show_seconds, show_size
 from launcher.paths import ROOT, cache
 
 Make = Callable[[Path], None]
-NEEDS = 1024 * MIB  # of free disk; the development environment takes 630 MiB
+SAY_EVERY_S = 10.0
+NEEDS = 1024 * MIB  # of free disk; the development environment takes 630 MiB (measured)
 
 
 def python_of(environment: Path) -> Path:
@@ -83,7 +84,7 @@ def pip(folder: Path, *arguments: str, environment: dict[str, str] | None = None
     """Run pip of the environment with a line of progress every few seconds; Refusal on failure."""
     log = folder / "pip.log"
     command = [str(python_of(folder)), "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
-    started = time.monotonic()
+    started, due = time.monotonic(), SAY_EVERY_S
     with log.open("ab") as out:
         process = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
@@ -92,7 +93,8 @@ def pip(folder: Path, *arguments: str, environment: dict[str, str] | None = None
             while process.poll() is None:
                 time.sleep(0.2)
                 elapsed = time.monotonic() - started
-                if elapsed > 5 and int(elapsed * 5) % 50 == 0:
+                if elapsed >= due:
+                    due += SAY_EVERY_S
                     print(f"glm53:   {show_seconds(elapsed)}  {_last_step(log)}", file=sys.stderr, flush=True)
         except BaseException:
             process.kill()

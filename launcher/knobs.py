@@ -6,6 +6,7 @@ from typing import Any
 
 from core.knob import Knob
 
+IMAGE = "glm53:local"
 MODEL_HOST_DIR = "/srv/models/glm-5.3-flash-nvfp4"
 DFLASH_HOST_DIR = "/srv/models/glm-5.3-flash-dflash2"
 
@@ -18,7 +19,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob(
         "IMAGE",
         "text",
-        "glm53:local",
+        IMAGE,
         "The image every box runs; image/build.sh writes this tag unless told another.",
         scope="launcher",
     ),

@@ -101,11 +101,11 @@ def merge(
     """Set knobs and where each came from. The shell wins over .env; empty means unset in both."""
     merged: dict[str, str] = {}
     sources: dict[str, Source] = {}
+    places: tuple[tuple[Mapping[str, str], Source], ...] = ((shell, "shell"), (written, ".env"))
     for name in knobs:
-        for place, source in ((shell, "shell"), (written, ".env")):
+        for place, source in places:
             if place.get(name) and name not in merged:
-                merged[name] = place[name]
-                sources[name] = "shell" if source == "shell" else ".env"
+                merged[name], sources[name] = place[name], source
     return merged, sources
 
 

@@ -48,6 +48,7 @@ PATTERNS = (
     ),
     *NCCL_FILES,
 )
+_CURE = "Make one on the box: ./glm53 doctor --record OUT.tar"
 _IPV4 = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 
 
@@ -101,9 +102,6 @@ def replayed(path: Path) -> Iterator[Path]:
             seen = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise Refusal("--replay", f"{path}: {seen}", "a recording (tar)", _CURE) from None
         yield Path(folder)
-
-
-_CURE = "Make one on the box: ./glm53 doctor --record OUT.tar"
 
 
 def _gid(text: str) -> str:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from core.knob import Knob
+from core.knob import Knob, share
 
 SPEC_METHODS = ("dflash", "mtp", "none")
-
-
-def _fraction(value: float) -> str | None:
-    return None if 0 < value <= 1 else "a share above 0 and up to 1"
 
 
 def _folder(text: str) -> str | None:
@@ -112,7 +108,8 @@ KERNELS = (
         "TOPK_BACKEND",
         "text",
         "per_row",
-        "Kernel that picks the sparse indexer's top pools; the default works on sm_121.",
+        "Kernel that picks the sparse indexer's top pools.",
+        measured="reported: the original's value",
     ),
     Knob(
         "SAFETENSORS_LOAD_STRATEGY",
@@ -127,7 +124,8 @@ KERNELS = (
         "number",
         "0.92",
         "Share of the memory one worker may allocate; past it a request fails instead of the box.",
-        check=_fraction,
+        check=share,
+        measured="reported: the original's value",
     ),
     Knob("TORCH_MEM_STATS_DIR", "path", "/logs", "Where workers publish their allocator's counters.", scope="box"),
     Knob("TORCH_MEM_STATS_INTERVAL", "seconds", "15", "How often they do.", unit="s"),
@@ -138,7 +136,13 @@ KERNELS = (
         "expandable_segments:True",
         "torch's allocator settings; expandable segments avoid fragmentation on unified memory.",
     ),
-    Knob("MAX_JOBS", "count", "4", "Compilers run at once for kernels built at first use; each takes gigabytes."),
+    Knob(
+        "MAX_JOBS",
+        "count",
+        "4",
+        "Compilers run at once for kernels built at first use; each takes gigabytes.",
+        measured="reported: without a bound the first boot took 90 GiB and more, or locked the box up",
+    ),
     Knob(
         "AUTOTUNE_CACHE",
         "choice",
@@ -148,7 +152,11 @@ KERNELS = (
         measured="reported: kept results at TP > 1 make the next boot hang in autotuning",
     ),
     Knob(
-        "NCCL_MAX_NCHANNELS", "count", "8", "NCCL channels; more take GPU memory and SMs without more bandwidth here."
+        "NCCL_MAX_NCHANNELS",
+        "count",
+        "8",
+        "NCCL channels; each takes GPU memory and SMs.",
+        measured="reported: the original's value",
     ),
     Knob("NCCL_DEBUG", "text", "WARN", "NCCL's log level; INFO shows the devices and GIDs it chose."),
     Knob("NCCL_IB_HCA", "text", None, "RDMA devices for NCCL instead of those the kit finds.", scope="box"),

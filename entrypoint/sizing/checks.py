@@ -10,9 +10,9 @@ from core.refusal import Refusal, Refusals
 from core.row import Row
 from entrypoint.serve.speculation import DEFAULT_TOKENS
 from entrypoint.sizing.fit import Choice, Fixed
+from entrypoint.sizing.knobs import GPU_CEILING
 
 Get = Callable[[str, Any], Any]
-GPU_CEILING = 0.88
 MOE_OVERLAYS = ("megamoe", "moe_decode", "moe_prefill")
 TIGHT = "or set ALLOW_TIGHT=1 to start all the same"
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-from core.knob import Knob
+from core.knob import Knob, share
 
-
-def _up_to_one(value: float) -> str | None:
-    return None if 0 < value <= 1 else "a share above 0 and up to 1"
+GPU_CEILING = 0.88
 
 
 def _capture_sizes(value: str) -> str | None:
@@ -88,9 +86,9 @@ KNOBS: tuple[Knob, ...] = (
     Knob(
         "GPU_MEM_UTIL",
         "number",
-        "0.88",
+        str(GPU_CEILING),
         "Share of memory vLLM may take; with the KV pool pinned it is a ceiling only.",
-        check=_up_to_one,
+        check=share,
         measured="reported: 0.90 passes start-up and wedges the box hours later",
     ),
     Knob("CUDA_GRAPHS", "flag", "1", "0 runs without CUDA graphs: slower decode, less memory, quicker start."),

@@ -17,6 +17,7 @@ from entrypoint.serve.speculation import DEFAULT_TOKENS
 from entrypoint.sizing import checks, fit, lab, padding, table
 from entrypoint.sizing.budget import ROLES, Budget
 from entrypoint.sizing.geometry import Pool, effective_block
+from entrypoint.sizing.knobs import GPU_CEILING
 from entrypoint.sizing.rows import rows_of
 
 # What one box shows as MemTotal, for a plan made away from the boxes (reported).
@@ -200,7 +201,7 @@ def _values(reader: _Reader, first: fit.Choice, choice: fit.Choice, fixed: fit.F
             f"vLLM lifts it to {block}" if block != choice.requested_block else "effective as it is: a KDA state fits",
         ),
         "LONG_PREFILL_TOKEN_THRESHOLD": reader.value("LONG_PREFILL_TOKEN_THRESHOLD", choice.cap, cap),
-        "GPU_MEM_UTIL": reader.value("GPU_MEM_UTIL", checks.GPU_CEILING, "a ceiling only: the pool is pinned"),
+        "GPU_MEM_UTIL": reader.value("GPU_MEM_UTIL", GPU_CEILING, "a ceiling only: the pool is pinned"),
         "CUDA_GRAPHS": reader.value("CUDA_GRAPHS", True, "faster decode"),
         "CUDAGRAPH_MAX": reader.value(
             "CUDAGRAPH_MAX",

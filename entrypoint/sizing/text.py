@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.row import ORDER
 from core.units import GIB, show_size
 from entrypoint.sizing.rows import millions
 
@@ -87,9 +88,8 @@ def _numbers(plan: Mapping[str, Any]) -> str:
 
 
 def _rows(plan: Mapping[str, Any]) -> str:
-    order = ("FAIL", "WARN", "ok", "info")
     lines = ["WHAT TO KNOW"]
-    for row in sorted(plan["rows"], key=lambda row: order.index(row["level"])):
+    for row in sorted(plan["rows"], key=lambda row: ORDER.index(row["level"])):
         judged = row["level"] in ("FAIL", "WARN")
         text = row["seen"] + (f"; {'expected ' if judged else ''}{row['expected']}" if row["expected"] else "")
         text += f". {row['cure'][:1].upper()}{row['cure'][1:]}" if row["cure"] else ""

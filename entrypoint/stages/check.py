@@ -25,7 +25,7 @@ from fabric.round import Job, Outcome, end, run_round, start
 from group.ask import boottime
 from group.view import Record
 from image.identity import compared
-from preflight.checks import fabric as checks
+from preflight.checks.fabric import LOSS_CURE, LOSSES
 from preflight.checks.scene import link_to
 from preflight.facts.gpu import gpus as seen_gpus
 from preflight.facts.rdma import devices
@@ -151,15 +151,10 @@ def _lost(boot: Boot, before: Mapping[str, Mapping[str, int]], seconds: float) -
     """Loss counters that grew while the rails were loaded."""
     name = "retransmits"
     return tuple(
-        Row(
-            name, "WARN", f"{device}: {counter} grew by {rate:.1f}/s under load", "no growth", _LOSS_CURE, link_to(name)
-        )
+        Row(name, "WARN", f"{device}: {counter} grew by {rate:.1f}/s under load", "no growth", LOSS_CURE, link_to(name))
         for device, counter, rate in rates(before, devices(boot.root), seconds)
-        if counter in checks.LOSSES
+        if counter in LOSSES
     )
-
-
-_LOSS_CURE = "Set PFC or ECN for RoCE at the switch, MTU 9000 at both ends; change the cable if one box has it."
 
 
 def facts(boot: Boot, settings: Settings, mine: tuple[Rail, ...]) -> dict[str, str]:

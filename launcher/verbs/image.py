@@ -12,8 +12,7 @@ from typing import Any
 
 from image.inspection import inspect
 from image.sending import send
-
-DEFAULT = "glm53:local"
+from launcher.knobs import IMAGE
 
 
 def run(arguments: list[str]) -> int:
@@ -21,11 +20,11 @@ def run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="glm53 image", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     look = actions.add_parser("inspect", help="base, patches, overlays that fit, FlashKDA and labels of an image")
-    look.add_argument("image", nargs="?", default=DEFAULT)
+    look.add_argument("image", nargs="?", default=IMAGE)
     look.add_argument("--json", action="store_true")
     sending = actions.add_parser("send", help="copy the image to hosts over ssh and compare ids")
     sending.add_argument("hosts", nargs="+")
-    sending.add_argument("--image", default=DEFAULT)
+    sending.add_argument("--image", default=IMAGE)
     options = parser.parse_args(arguments)
     if options.action == "send":
         results = send(options.image, options.hosts, print)

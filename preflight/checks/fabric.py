@@ -10,12 +10,14 @@ from entrypoint.roce import twins_without_address
 from preflight.checks.scene import Scene, row
 from preflight.netplan import snippet
 
-RATE = 200.0  # Gb/s of a healthy ConnectX-7 port here
+RATE = 200.0  # Gb/s of a healthy ConnectX-7 port of these boxes (reported)
 ROCE_MTU = 4200  # what RoCE's 4096-byte path MTU needs
 WHERE_SET = "where it is set (compose/.env, the shell, an nccl.conf)"
 FLAPS = 10  # carrier changes since boot; two or three belong to any boot
 # Counters whose growth means loss on the way; the others (congestion marks) are normal under load.
 LOSSES = ("local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "rnr_nak_retry_err", "rx_icrc_encapsulated")
+
+LOSS_CURE = "Set PFC or ECN for RoCE at the switch, MTU 9000 at both ends; change the cable if one box has it."
 
 
 def ports(scene: Scene) -> Iterator[Row]:
@@ -118,8 +120,7 @@ def retransmits(scene: Scene) -> Iterator[Row]:
     """Loss on the way, as rates: a total since boot says nothing of now."""
     for device, counter, rate in scene.survey.rates:
         if counter in LOSSES:
-            cure = "Set PFC or ECN for RoCE at the switch, MTU 9000 at both ends; change the cable if one box has it."
-            yield row("WARN", f"{device}: {counter} grows by {rate:.1f}/s", "no growth", cure)
+            yield row("WARN", f"{device}: {counter} grows by {rate:.1f}/s", "no growth", LOSS_CURE)
 
 
 def persistence(scene: Scene) -> Iterator[Row]:

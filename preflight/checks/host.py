@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from core.row import Row
-from core.units import show_size
-from preflight.checks.scene import GIB, Scene, row
+from core.units import GIB, show_size
+from preflight.checks.scene import Scene, row
 from preflight.facts import files
+from preflight.facts.host import NETWORK_FILE_SYSTEMS
 
 # Kernel release prefix -> (what it does, what to boot instead). Reported.
 BAD_KERNELS: Mapping[str, tuple[str, str]] = {
     "7.0.0-1019-nvidia": ("memory registration fails with ENOMEM", "6.17.0-1032-nvidia"),
 }
-NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
+ELSEWHERE = NETWORK_FILE_SYSTEMS | {"9p"}  # another machine's files, or those of a virtual machine's host
 SNAPSHOT = 100 * GIB  # one rank's first weight snapshot at TP=2 (91.9 GiB of allocations a rank are reported at TP=4)
 HOT = 88  # degrees Celsius
 
@@ -73,7 +74,7 @@ def file_systems(scene: Scene) -> Iterator[Row]:
     wanted = scene.wanted
     for what, path in (("model", wanted.model), ("cache", wanted.cache), ("logs", wanted.logs)):
         mount = scene.survey.host.mount_of(path) if path else None
-        if mount is not None and mount.kind in NETWORK_FILE_SYSTEMS:
+        if mount is not None and mount.kind in ELSEWHERE:
             seen = f"the {what} folder {path} is on {mount.kind} ({mount.source})"
             yield row("WARN", seen, "a local disk", "Copy it to this box's own disk.")
     mount = scene.survey.host.mount_of(wanted.cache) if wanted.cache else None

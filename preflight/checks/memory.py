@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core.row import Row
-from core.units import show_size
-from preflight.checks.scene import GIB, Scene, row
+from core.units import GIB, show_size
+from preflight.checks.scene import Scene, row
 
 # What the host keeps beside weights and KV, coarse on purpose: sizing has the exact budget.
 HOST = 8 * GIB

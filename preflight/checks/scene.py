@@ -10,7 +10,6 @@ from entrypoint.roce import Rail, rails
 from preflight.facts.survey import Survey
 
 PAGE = "docs/troubleshooting.md"
-GIB = 1024**3
 
 
 @dataclass(frozen=True)

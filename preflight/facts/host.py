@@ -13,6 +13,9 @@ from preflight.facts.sysfs import meminfo, read, whole
 
 # Units whose invocation link under /run/systemd/units says that a desktop is running.
 DESKTOPS = ("gdm", "gdm3", "lightdm", "sddm", "display-manager", "xdm")
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "beegfs", "fuse.sshfs", "fuse.ceph"}
+)
 NCCL_FILES = ("etc/nccl.conf", "root/.nccl.conf")
 NCCL_PLACES = (
     "usr/lib/aarch64-linux-gnu",
@@ -21,6 +24,8 @@ NCCL_PLACES = (
     "opt/venv/lib/python3.12/site-packages/nvidia/nccl/lib",
 )
 SAMPLE = 1 << 20
+# Title in /proc/self/limits -> name.
+_LIMITS = {"Max locked memory": "memlock", "Max core file size": "core", "Max stack size": "stack"}
 
 
 @dataclass(frozen=True)
@@ -151,9 +156,6 @@ def _memory(root: Path) -> MemoryDetail:
         swap_total=get("SwapTotal", 0),
         swap_free=get("SwapFree", 0),
     )
-
-
-_LIMITS = {"Max locked memory": "memlock", "Max core file size": "core", "Max stack size": "stack"}
 
 
 def _limits(text: str) -> dict[str, int]:

@@ -32,11 +32,6 @@ class Gid:
     kind: str  # "RoCE v2", "IB/RoCE v1"
     netdev: str
 
-    @property
-    def ipv4(self) -> str | None:
-        """The address when it is an IPv4 one."""
-        return self.address if "." in self.address else None
-
 
 @dataclass(frozen=True)
 class Link:
