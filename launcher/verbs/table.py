@@ -114,7 +114,7 @@ def _slip(word: str) -> None:
     """Refusal for a word that is nobody's verb but one letter from one: docker would answer with a page of help."""
     known = (*(verb.name for verb in VERBS), *COMPOSE_VERBS)
     near = [verb for verb in known if one_edit_apart(word, verb)]
-    if near and word not in known:
+    if near and word not in known and not word.startswith("-"):  # -p is an option, one letter from up
         raise Refusal("command", word, f"a verb, perhaps {' or '.join(near)}", "./glm53 --help lists them.")
 
 

@@ -136,6 +136,14 @@ def test_up_gives_compose_every_file_in_order_and_the_users_last(kit: Kit, model
     assert [name for name in order if name in on] == [name for name in on if name]
 
 
+def test_a_project_of_another_name_is_composes_own_option(kit: Kit, model: dict[str, str]) -> None:
+    """`-p` is one letter from `up` and from `cp`."""
+    assert kit.run("-p", "mine", "up", "-d", shell=model).returncode == 0
+    words = kit.last()["words"]
+    assert words.count("-p") == 1
+    assert words[-4:] == ["-p", "mine", "up", "-d"]
+
+
 def test_stock_leaves_every_overlay_out_and_says_so_to_the_container(kit: Kit, model: dict[str, str]) -> None:
     assert kit.run("--stock", "up", "-d", shell=model).returncode == 0
     call = kit.last()
