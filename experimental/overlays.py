@@ -13,8 +13,11 @@ An overlay.toml says everything about an overlay that is not code:
     verified = ["cpu", "h200"]               # where its tests ran: cpu, h200, gb10
     cost = "accuracy cost, with its source"
 
-    [environment]                            # names begin with the switch; values reach vLLM as they are
-    GLM53_OVERLAY_DENSE_W4_MAX_TOKENS = "64"
+    [[setting]]                              # a variable of its own; the name begins with the switch
+    name = "GLM53_OVERLAY_DENSE_W4_MAX_TOKENS"
+    default = "32"
+    accepts = "1-64"                         # flag, pattern or FROM-TO; see experimental/settings.py
+    why = "one sentence for KNOBS.md"
 
     [[mount]]                                # source in the repository, target in the container, read-only
     source = "experimental/dense_w4"
@@ -39,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from core.refusal import Refusal
+from experimental import settings
 from experimental.fit import Misfit, misfits
 from image import weights
 
@@ -50,8 +54,9 @@ ROOMS = (Path(CONTAINER) / "experimental", ROOM)
 PREFIX = "GLM53_OVERLAY_"
 PLACES = ("cpu", "h200", "gb10")
 # Mounted with every overlay: the plugin vLLM loads, and what it imports.
-COMMON = ("__init__.py", "plugin.py", "fit.py", "launch.py", "edit.py")
+COMMON = ("__init__.py", "plugin.py", "fit.py", "settings.py", "launch.py", "edit.py")
 DIST_INFO = "glm53_overlays.dist-info"
+SETTING = ("name", "default", "accepts", "why")
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,16 @@ class Mount:
 
     source: str
     target: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A variable that the overlay reads; what it `accepts` is judged by experimental/settings.py."""
+
+    name: str
+    default: str
+    accepts: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -85,9 +100,20 @@ class Overlay:
     changes_weights: bool
     verified: tuple[str, ...]
     cost: str
-    environment: tuple[tuple[str, str], ...]
+    settings: tuple[Setting, ...]
     mounts: tuple[Mount, ...]
     hooks: tuple[Hook, ...]
+
+    @property
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        """Names and defaults of its settings, in order."""
+        return tuple((setting.name, setting.default) for setting in self.settings)
+
+    @property
+    def accepted(self) -> tuple[tuple[str, str], ...]:
+        """Every variable it reads, the switch first, and what each accepts."""
+        switch = ((self.switch, settings.FLAG),) if self.switch else ()
+        return (*switch, *((setting.name, setting.accepts) for setting in self.settings))
 
 
 def common_mounts() -> tuple[Mount, ...]:
@@ -101,19 +127,22 @@ def read(folder: Path) -> Overlay:
     file = folder / "overlay.toml"
     try:
         data = tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (OSError, ValueError) as error:  # TOML and UTF-8 that are none are ValueErrors
         raise Refusal(str(file), str(error), "a TOML file", "See experimental/overlays.py.") from None
     known = {
         "name": str, "summary": str, "order": int, "default": bool, "switch": str, "needs": list, "excludes": list,
-        "changes_weights": bool, "verified": list, "cost": str, "environment": dict, "mount": list, "hook": list,
+        "changes_weights": bool, "verified": list, "cost": str, "setting": list, "mount": list, "hook": list,
     }  # fmt: skip
     required = ("name", "summary", "order", "default", "changes_weights", "verified", "cost", "mount")
     for key in required:
         if key not in data:
             raise _wrong(file, key, "nothing", "a value")
     for key, value in data.items():
-        if key not in known or not isinstance(value, known[key]):
+        if key not in known or type(value) is not known[key]:  # a bool is an int to isinstance
             raise _wrong(file, key, repr(value), f"a {known[key].__name__}" if key in known else "no such key")
+    for key in ("needs", "excludes", "verified"):
+        if not all(isinstance(item, str) for item in data.get(key, ())):
+            raise _wrong(file, key, repr(data[key]), "a list of texts")
     overlay = Overlay(
         name=data["name"],
         summary=data["summary"],
@@ -125,7 +154,7 @@ def read(folder: Path) -> Overlay:
         changes_weights=data["changes_weights"],
         verified=tuple(data["verified"]),
         cost=data["cost"],
-        environment=tuple(data.get("environment", {}).items()),
+        settings=tuple(Setting(**_fields(file, "setting", entry, SETTING)) for entry in data.get("setting", ())),
         mounts=tuple(Mount(**_fields(file, "mount", entry, ("source", "target"))) for entry in data["mount"]),
         hooks=tuple(_hook(file, entry) for entry in data.get("hook", ())),
     )
@@ -139,6 +168,12 @@ def read_all(room: Path = ROOM) -> tuple[Overlay, ...]:
         (read(file.parent) for file in room.glob("*/overlay.toml")), key=lambda item: (item.order, item.name)
     )
     place = {overlay.name: index for index, overlay in enumerate(found)}
+    mounted: dict[str, str] = {}
+    for overlay in found:
+        for mount in overlay.mounts:
+            if mounted.setdefault(mount.target, overlay.name) != overlay.name:
+                seen = f"{mount.target}, where {mounted[mount.target]} is mounted"
+                raise _wrong(room / overlay.name / "overlay.toml", "mount", seen, "a target of its own")
     for overlay in found:
         file = room / overlay.name / "overlay.toml"
         for name in (*overlay.needs, *overlay.excludes):
@@ -150,16 +185,67 @@ def read_all(room: Path = ROOM) -> tuple[Overlay, ...]:
     return tuple(found)
 
 
+def variables(overlays: Iterable[Overlay]) -> set[str]:
+    """Every variable that an overlay reads."""
+    return {name for overlay in overlays for name, _ in overlay.accepted}
+
+
+def misset(overlays: Iterable[Overlay], environ: Mapping[str, str]) -> tuple[Refusal, ...]:
+    """A refusal for every variable of an overlay that says what the overlay would not take."""
+    return tuple(
+        Refusal(name, repr(text), wanted, f"Correct or remove {name} (overlay {overlay.name}).")
+        for overlay in overlays
+        for name, text, wanted in settings.faults(overlay.accepted, environ)
+    )
+
+
+def chosen(
+    overlays: Iterable[Overlay],
+    environ: Mapping[str, str],
+    *,
+    without: Collection[str] = (),
+    wanted: Collection[str] = (),
+    stock: bool = False,
+) -> tuple[Overlay, ...]:
+    """What is on: as the command line says, else as its switch in `environ` says (0 or 1), else by default.
+
+    Raises Refusal for unknown names, what contradicts itself, needs and excludes.
+    """
+    every = tuple(overlays)
+    _known(every, without=without, wanted=wanted)
+    for name in wanted:
+        if name in without:
+            raise Refusal("--with", f"{name}, and --without {name}", "one of the two", "Leave one of them away.")
+        if stock:
+            raise Refusal("--stock", f"--with {name}", "no overlay asked for", "Leave --stock or --with out.")
+    off, on = switched(every, environ, "0"), switched(every, environ, "1")
+    for overlay in every:
+        if overlay.name in wanted and overlay.name in off:
+            seen = f"--with {overlay.name}, and {overlay.switch}=0"
+            raise Refusal(f"overlay {overlay.name}", seen, "one of the two", f"Remove {overlay.switch}=0.")
+    return () if stock else select(every, without=(*without, *off), wanted=(*wanted, *on))
+
+
+def switched(overlays: Iterable[Overlay], environ: Mapping[str, str], text: str) -> tuple[str, ...]:
+    """Names whose switch says `text` in `environ`: 0 leaves an overlay out, 1 puts an optional one on."""
+    return tuple(overlay.name for overlay in overlays if overlay.switch and environ.get(overlay.switch) == text)
+
+
+def _known(overlays: Iterable[Overlay], *, without: Collection[str], wanted: Collection[str]) -> None:
+    names = [overlay.name for overlay in overlays]
+    for option, given in (("--without", without), ("--with", wanted)):
+        for name in given:
+            if name not in names:
+                raise Refusal(option, name or "nothing", "one of " + ", ".join(names), f"./glm53 {option} NAME ...")
+
+
 def select(
     overlays: Iterable[Overlay], *, without: Collection[str] = (), wanted: Collection[str] = ()
 ) -> tuple[Overlay, ...]:
     """The overlays that are on: the defaults and `wanted`, less `without`. Raises Refusal on needs and excludes."""
-    every = {overlay.name: overlay for overlay in overlays}
-    for option, names in (("--without", without), ("--with", wanted)):
-        for name in names:
-            if name not in every:
-                raise Refusal(option, name, "one of " + ", ".join(every), f"./glm53 {option} NAME ...")
-    on = [item for item in every.values() if (item.default or item.name in wanted) and item.name not in without]
+    every = tuple(overlays)
+    _known(every, without=without, wanted=wanted)
+    on = [item for item in every if (item.default or item.name in wanted) and item.name not in without]
     names = {overlay.name for overlay in on}
     for overlay in on:
         for need in overlay.needs:
@@ -171,11 +257,6 @@ def select(
             if other in names:
                 raise Refusal(f"overlay {overlay.name}", f"{other} on", f"{other} left out", f"Add --without {other}.")
     return tuple(on)
-
-
-def switched_off(overlays: Iterable[Overlay], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Names whose switch is 0 in `environ`: they would be mounted and idle, so they are left out instead."""
-    return tuple(overlay.name for overlay in overlays if overlay.switch and environ.get(overlay.switch) == "0")
 
 
 def mounted(names: str, rooms: Sequence[Path] = ROOMS) -> tuple[Path, tuple[Overlay, ...]]:
@@ -201,27 +282,33 @@ def snapshot_tag(overlays: Iterable[Overlay], environment: Mapping[str, str], ro
     for overlay in sorted(overlays, key=lambda item: item.name):
         if not overlay.changes_weights or environment.get(overlay.switch or "") == "0":
             continue
-        settings = {name: environment.get(name) or value for name, value in overlay.environment}
+        values = {name: environment.get(name) or value for name, value in overlay.environment}
         folders = (overlay.name, *overlay.needs)
         code = {
             str(file.relative_to(room)): hashlib.sha256(file.read_bytes()).hexdigest()
             for folder in folders
             for file in sorted((room / folder).glob("*.py"))
         }
-        parts.append({"name": overlay.name, "settings": settings, "code": code})
+        parts.append({"name": overlay.name, "settings": values, "code": code})
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _fields(file: Path, table: str, entry: dict[str, Any], names: tuple[str, ...]) -> dict[str, str]:
-    if set(entry) != set(names) or not all(isinstance(value, str) for value in entry.values()):
-        raise _wrong(file, f"[[{table}]]", repr(entry), "the keys " + ", ".join(names))
-    return entry
+def _fields(file: Path, table: str, entry: Any, names: tuple[str, ...]) -> dict[str, str]:
+    if _keys(entry) != set(names) or not all(isinstance(value, str) for value in entry.values()):
+        raise _wrong(file, f"[[{table}]]", repr(entry), "texts under the keys " + ", ".join(names))
+    return dict(entry)
 
 
-def _hook(file: Path, entry: dict[str, Any]) -> Hook:
-    if set(entry) != {"file", "function", "digests"} or not isinstance(entry["digests"], list):
-        raise _wrong(file, "[[hook]]", repr(entry), "the keys file, function, digests")
-    return Hook(entry["file"], entry["function"], tuple(entry["digests"]))
+def _keys(entry: Any) -> set[str]:
+    return set(entry) if isinstance(entry, dict) else set()
+
+
+def _hook(file: Path, entry: Any) -> Hook:
+    digests = entry.get("digests") if isinstance(entry, dict) else None
+    if not isinstance(digests, list) or not all(isinstance(each, str) for each in digests):
+        raise _wrong(file, "[[hook]]", repr(entry), "the keys file, function, digests (a list of texts)")
+    named = {key: value for key, value in entry.items() if key != "digests"}
+    return Hook(**_fields(file, "hook", named, ("file", "function")), digests=tuple(digests))
 
 
 def _judge(file: Path, overlay: Overlay) -> None:
@@ -232,9 +319,15 @@ def _judge(file: Path, overlay: Overlay) -> None:
     for place in overlay.verified:
         if place not in PLACES:
             raise _wrong(file, "verified", place, "one of " + ", ".join(PLACES))
-    for name, value in overlay.environment:
-        if not name.startswith(PREFIX) or not isinstance(value, str):
-            raise _wrong(file, "environment", f"{name} = {value!r}", f"a text under a name that begins with {PREFIX}")
+    for setting in overlay.settings:
+        begin = f"{overlay.switch or PREFIX + overlay.name.upper()}_"
+        if not setting.name.startswith(begin):
+            raise _wrong(file, "[[setting]]", setting.name, f"a name that begins with {begin}")
+        if not settings.known(setting.accepts):
+            raise _wrong(file, "[[setting]]", f"accepts = {setting.accepts!r}", "flag, pattern, or FROM-TO")
+        wanted = settings.expected(setting.accepts, setting.default)
+        if wanted:
+            raise _wrong(file, "[[setting]]", f"default = {setting.default!r}", wanted)
     for mount in overlay.mounts:
         if not mount.target.startswith("/") or not (file.parent.parent.parent / mount.source).exists():
             raise _wrong(file, "mount", mount.source, "a path of the repository and an absolute target")

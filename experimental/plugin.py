@@ -1,8 +1,8 @@
 """What vLLM loads in each of its processes (entry point `vllm.general_plugins`): hooks the overlays that are on.
 
-An overlay is on when its folder is mounted and its switch is not 0. One that does not fit this vLLM stops the start
-with its name, the hooked function and the cure. Each overlay's `hook.py` has `register() -> None`; it may run more
-than once. The kit is not on this path: standard library and the overlays only.
+An overlay is on when its folder is mounted and its switch is not 0. One that does not fit this vLLM, or has a setting
+it does not take, stops the start with its name, what is wrong and the cure. Each overlay's `hook.py` has `register() ->
+None`; it may run more than once. The kit is not on this path: standard library and the overlays only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from experimental.fit import misfits
+from experimental.settings import FLAG, faults
 
 logger = logging.getLogger("vllm.glm53")
 ROOM = Path(__file__).resolve().parent
@@ -26,15 +27,32 @@ class OverlayDoesNotFit(RuntimeError):
     """An overlay's hooked functions are not those of this vLLM."""
 
 
+class OverlayMisset(RuntimeError):
+    """A variable of an overlay says what it does not take."""
+
+
 def register() -> None:
-    """Hook every overlay that is on, in order. Raises OverlayDoesNotFit before anything of that overlay is changed."""
+    """Hook every overlay that is on, in order.
+
+    Raises OverlayDoesNotFit or OverlayMisset before anything of that overlay is changed.
+    """
     tree = vllm_tree()
     for data in switched_on(ROOM, os.environ):
         name = data["name"]
+        judge(data, os.environ)
         check(data, tree)
         if (ROOM / name / "hook.py").is_file():
             importlib.import_module(f"experimental.{name}.hook").register()
             logger.info("glm53 overlay %s: hooked", name)
+
+
+def judge(data: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Raise OverlayMisset for the first variable of `data` (an overlay.toml) that says what it does not take."""
+    accepted = [(entry["name"], entry["accepts"]) for entry in data.get("setting", ())]
+    if "switch" in data:
+        accepted.insert(0, (data["switch"], FLAG))
+    for name, text, wanted in faults(accepted, environment):
+        raise OverlayMisset(f"overlay {data['name']}: {name} is {text!r}, expected {wanted}. Correct or remove it")
 
 
 def switched_on(room: Path, environment: Mapping[str, str]) -> list[dict[str, Any]]:

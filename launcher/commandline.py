@@ -75,9 +75,14 @@ def split(arguments: list[str]) -> CommandLine:
         tuple(taken["-f"]),
         taken["--env-file"][-1] if taken["--env-file"] else None,
         stock,
-        tuple(name for text in taken["--without"] for name in text.split(",")),
-        tuple(name for text in taken["--with"] for name in text.split(",")),
+        names_of(taken["--without"]),
+        names_of(taken["--with"]),
     )
+
+
+def names_of(texts: list[str]) -> tuple[str, ...]:
+    """The names in the values of a repeatable option: `--without a,b --without c`."""
+    return tuple(name.strip() for text in texts for name in text.split(","))
 
 
 def _next(left: list[str], option: str) -> str:

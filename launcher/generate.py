@@ -6,7 +6,7 @@ Registry and overlays in, text out. `./glm53 knobs write` puts the text in place
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from core.elsewhere import ELSEWHERE, KINDS
@@ -71,7 +71,7 @@ def files(root: Path) -> dict[str, str]:
     rooms = knobs_by_room()
     overlays = read_all(root / "experimental")
     return {
-        "KNOBS.md": knobs_md(rooms),
+        "KNOBS.md": knobs_md(rooms, overlays),
         ".env.example": env_example(rooms),
         str(COMPOSE): with_block((root / COMPOSE).read_text(), environment_block(rooms)),
         str(ORDER): "".join(f"{overlay.name}\n" for overlay in overlays),
@@ -127,8 +127,8 @@ def with_block(compose: str, block: list[str]) -> str:
     return before + begin + "".join(line + "\n" for line in block) + end + after
 
 
-def knobs_md(rooms: Rooms) -> str:
-    """KNOBS.md: a table a room."""
+def knobs_md(rooms: Rooms, overlays: Sequence[Overlay] = ()) -> str:
+    """KNOBS.md: a table a room, then the overlays' switches and settings."""
     lines = [
         "# Knobs",
         "",
@@ -142,8 +142,26 @@ def knobs_md(rooms: Rooms) -> str:
         if knobs:
             lines += ["", f"## {room}", "", "| knob | default | type | scope | what and why |", "|---|---|---|---|---|"]
             lines += [_row(knob) for knob in knobs]
+    lines += ["", "## experimental", "", *_overlay_rows(overlays)]
     lines += ["", "## Names of the original recipe that are something else here", "", *_elsewhere(rooms)]
     return "\n".join(lines) + "\n"
+
+
+def _overlay_rows(overlays: Sequence[Overlay]) -> list[str]:
+    lines = [
+        "The overlays, see docs/kernels.md. A switch of 0 leaves its overlay out, 1 puts an optional one on;",
+        "`--without NAME` and `--with NAME` do so for one start. All of these must be equal on all boxes.",
+        "",
+        "| variable | default | accepts | what and why |",
+        "|---|---|---|---|",
+    ]
+    for overlay in overlays:
+        if overlay.switch:
+            lines.append(_cells(f"`{overlay.switch}`", "on" if overlay.default else "off", "flag", overlay.summary))
+        for setting in overlay.settings:
+            default = f"`{setting.default}`" if setting.default else "*empty*"
+            lines.append(_cells(f"`{setting.name}`", default, setting.accepts, setting.why))
+    return lines
 
 
 def _elsewhere(rooms: Rooms) -> list[str]:
@@ -181,6 +199,10 @@ def _row(knob: Knob) -> str:
     effect = f" *{knob.measured}.*" if knob.measured else ""
     host = f" In compose/.env: {HOST_SIDE[knob.name]}" if knob.name in HOST_SIDE else ""
     cells = (f"`{knob.name}`", default_shown(knob), kind, SCOPES[knob.scope], knob.why + effect + host)
+    return _cells(*cells)
+
+
+def _cells(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 

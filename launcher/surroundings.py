@@ -6,7 +6,7 @@ Gathers (reads compose/.env) and judges; changes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from core.knob import Knob
 from core.refusal import Refusal, Refusals
 from core.registry import registry
 from core.settings import Settings, Source, resolve
+from experimental.overlays import Overlay, misset, variables
 from launcher.dotenv import Entry, entries
 from launcher.generate import MOUNTED
 from launcher.remarks import remarks
@@ -66,9 +67,9 @@ def read_dotenv(file: Path, shell: Mapping[str, str]) -> dict[str, str]:
 
 
 def survey(
-    root: Path, shell: Mapping[str, str], overlay_names: Collection[str] = (), dotenv: Path | None = None
+    root: Path, shell: Mapping[str, str], overlays: Sequence[Overlay] = (), dotenv: Path | None = None
 ) -> Surroundings:
-    """Judge compose/.env and the shell; `overlay_names` are the variables that overlays read, beside the knobs.
+    """Judge compose/.env and the shell: the knobs, and the variables that `overlays` read.
 
     Raises Refusals naming every bad value, unknown name and misspelt name at once.
     """
@@ -76,8 +77,10 @@ def survey(
     lines = read_entries(file, shell)
     written = {entry.name: entry.value for entry in lines}
     knobs = registry()
-    known = {*knobs, *overlay_names}
+    known = {*knobs, *variables(overlays)}
+    of_overlays = {name: text for name in variables(overlays) if (text := shell.get(name) or written.get(name))}
     refusals = [*lint.unknown(written, known), *lint.misspelt(shell, known), *_fixed(written)]
+    refusals += misset(overlays, of_overlays)
     merged, sources = merge(written, shell, knobs)
     try:
         settings = resolve(knobs, merged, sources)
@@ -91,7 +94,6 @@ def survey(
     passed.update(dict.fromkeys(MOUNTED, "default"))  # the mounts' own paths, nobody's choice
     environ["GLM53_SOURCES"] = json.dumps(passed, separators=(",", ":"))
     warnings = (*misplaced(root, file), *doubled(written, shell, knobs))
-    of_overlays = {name: text for name in overlay_names if (text := shell.get(name) or written.get(name))}
     return Surroundings(settings, environ, warnings, remarks(lines, knobs, place_of(file)), of_overlays)
 
 

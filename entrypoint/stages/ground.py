@@ -18,7 +18,7 @@ from entrypoint.serve import box_paths, engine_command, key_of, planned_speculat
 from entrypoint.serve.environment import without_kit
 from entrypoint.sizing.padding import unpadded, without_overlay
 from entrypoint.stages.compose import overlays, trial_plan
-from experimental.overlays import ROOMS, mounted, switched_off, unfit
+from experimental.overlays import ROOMS, misset, mounted, switched, unfit
 from image import identity, startup
 from model import read_json
 
@@ -69,11 +69,14 @@ def stock(settings: Settings) -> Iterator[Refusal]:
 def misfits(
     settings: Settings, site: Path | None, environ: Mapping[str, str], rooms: Sequence[Path] = ROOMS
 ) -> Iterator[Refusal]:
-    """A mounted overlay that hooks functions which this image's vLLM does not have: vLLM would end over it later."""
+    """A mounted overlay that hooks functions which this image's vLLM does not have, or has a setting that it does not
+    take: vLLM would end over it later.
+    """
+    _, on = mounted(settings.text("GLM53_OVERLAYS"), rooms)
+    yield from misset(on, environ)
     if site is None:
         return  # no image of this kit: vLLM's own processes look
-    _, on = mounted(settings.text("GLM53_OVERLAYS"), rooms)
-    off = switched_off(on, environ)
+    off = switched(on, environ, "0")
     for overlay in on:
         wrong = unfit(overlay, site) if overlay.name not in off else ()
         if wrong:

@@ -9,12 +9,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from core.refusal import Refusal, Refusals
 from core.settings import Settings
-from experimental.overlays import Overlay, read_all, select, switched_off
+from experimental.overlays import Overlay, chosen, read_all
 from image.identity import IMAGE_ID
 from launcher.checkpoints import DRAFTER, MODEL, locate, pack_warnings, unfit
 from launcher.commandline import CommandLine, split
@@ -22,12 +22,16 @@ from launcher.generate import COMMON, COMPOSE, OVERLAYS
 from launcher.host import Host, judge, judge_tools, look, look_at_tools, pull, running
 from launcher.paths import ROOT
 from launcher.surroundings import Surroundings, dotenv_file, survey
+from launcher.verbs.table import VERBS
 
 WHEN = Path("compose/when")
 # Host paths that are mounted only where they exist: Docker would make an empty folder of a missing one.
 # Files of this box with a secret: what mounts each.
 SECRET_FILES = {"API_KEY_FILE": "api-key.yaml", "STATUS_TOKEN_FILE": "status-token.yaml"}
 PRESENT = {"kmsg.yaml": Path("/dev/kmsg"), "journal.yaml": Path("/var/log/journal")}
+
+# Verbs of ours that docker compose does not have: what stands before them would go to it.
+OWN = frozenset(verb.name for verb in VERBS) - {"logs"}
 
 # What docker itself needs of the shell when the settings are not usable.
 KEPT = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "XDG_RUNTIME_DIR", "TERM", "USER")
@@ -36,15 +40,20 @@ KEPT = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "XDG_R
 def run(arguments: list[str]) -> int:
     """Exit status of docker compose; raises Refusals before Docker is asked to start anything."""
     line = split(arguments)
-    overlays = read_all(ROOT / "experimental")
+    if line.verb in OWN:
+        cure = f"./glm53 {line.verb} --help lists those it takes."
+        raise Refusal(line.verb, f"{arguments[0]} before it", "its options after it", cure)
+    checked = line.starts or line.verb == "config"
+    overlays = _overlays(checked, line.verb)
     dotenv = Path(line.dotenv) if line.dotenv else dotenv_file(ROOT)
     if line.dotenv and not dotenv.is_file():
         raise Refusal("--env-file", line.dotenv, "a file", f"ls -l {line.dotenv}")
     seen = _survey(line, overlays, dotenv)
-    checked = line.starts or line.verb == "config"
-    without = (*line.without, *(switched_off(overlays, seen.overlays) if checked else ()))
-    on = () if line.stock else select(overlays, without=without, wanted=line.wanted)
-    environ = {**seen.environ, **chosen(line, on, seen)}
+    switches = seen.overlays if checked else {}
+    on = chosen(overlays, switches, without=line.without, wanted=line.wanted, stock=line.stock) if overlays else ()
+    if checked:
+        refused([_not_generated(overlay) for overlay in on if not _file_of(overlay).is_file()])
+    environ = {**seen.environ, **decided(on, seen)}
     image = str(seen.settings["IMAGE"])
     if line.starts:
         host = look(image, environ)
@@ -67,19 +76,24 @@ def run(arguments: list[str]) -> int:
     return status
 
 
+def _overlays(checked: bool, verb: str) -> tuple[Overlay, ...]:
+    """Every overlay; none where one is broken and `verb` starts nothing: a stack must still come down."""
+    try:
+        return read_all(ROOT / "experimental")
+    except Refusal as broken:
+        if checked:
+            raise
+        print(f"glm53: {broken} (not needed for {verb})", file=sys.stderr)
+        return ()
+
+
 def refused(refusals: list[Refusal]) -> None:
     """Raise them all at once, when there are any."""
     if refusals:
         raise Refusals(tuple(refusals))
 
 
-def overlay_names(overlays: Sequence[Overlay]) -> set[str]:
-    """Every variable that an overlay reads."""
-    switches = {overlay.switch for overlay in overlays if overlay.switch}
-    return switches | {name for overlay in overlays for name, _ in overlay.environment}
-
-
-def chosen(line: CommandLine, on: tuple[Overlay, ...], seen: Surroundings) -> dict[str, str]:
+def decided(on: tuple[Overlay, ...], seen: Surroundings) -> dict[str, str]:
     """Variables that the command line decides: which overlays are on, and whether none is meant."""
     sources = json.loads(seen.environ["GLM53_SOURCES"])
     environ = {"GLM53_OVERLAYS": ",".join(overlay.name for overlay in on)}
@@ -133,7 +147,7 @@ def compose_command(line: CommandLine, on: tuple[Overlay, ...], settings: Settin
     files += [ROOT / WHEN / name for name, path in PRESENT.items() if path.exists()]
     files += [ROOT / WHEN / file for name, file in SECRET_FILES.items() if settings.text(name)]
     if on:
-        files += [ROOT / COMMON, *(ROOT / OVERLAYS / f"{overlay.name}.yaml" for overlay in on)]
+        files += [ROOT / COMMON, *(file for file in map(_file_of, on) if file.is_file())]
     command = ["docker", "compose", "--env-file", str(dotenv) if dotenv.is_file() else os.devnull]
     if not {"-p", "--project-name"} & {word.partition("=")[0] for word in line.options}:
         command += ["-p", "glm53"]
@@ -142,17 +156,26 @@ def compose_command(line: CommandLine, on: tuple[Overlay, ...], settings: Settin
     return command
 
 
+def _file_of(overlay: Overlay) -> Path:
+    return ROOT / OVERLAYS / f"{overlay.name}.yaml"
+
+
+def _not_generated(overlay: Overlay) -> Refusal:
+    seen = f"no {_file_of(overlay).relative_to(ROOT)}"
+    cure = "./glm53 knobs write makes it from overlay.toml."
+    return Refusal(f"overlay {overlay.name}", seen, "its compose file", cure)
+
+
 def _survey(line: CommandLine, overlays: tuple[Overlay, ...], dotenv: Path) -> Surroundings:
     """The settings. A stack with a bad value must still come down: then only starting verbs refuse."""
-    names = overlay_names(overlays)
     try:
-        seen = survey(ROOT, os.environ, names, dotenv)
+        seen = survey(ROOT, os.environ, overlays, dotenv)
     except Refusals as bad:
         if line.starts or line.verb == "config":
             raise
         for refusal in bad.refusals:
             print(f"glm53: {refusal} (not needed for {line.verb})", file=sys.stderr)
-        seen = survey(ROOT, {name: os.environ[name] for name in os.environ if name in KEPT}, names, Path(os.devnull))
+        seen = survey(ROOT, {name: os.environ[name] for name in os.environ if name in KEPT}, overlays, Path(os.devnull))
     for warning in (*seen.warnings, *(seen.remarks if line.starts or line.verb == "config" else ())):
         print(f"glm53: {warning}", file=sys.stderr)
     return seen

@@ -22,13 +22,13 @@ from core.settings import Settings, Source, resolve
 from entrypoint.sizing import BoxMemory, packs, size
 from entrypoint.sizing.document import VERSION, differences, document
 from entrypoint.sizing.text import difference_text, plan_text
-from experimental.overlays import Overlay, read_all, select, switched_off
+from experimental.overlays import Overlay, chosen, misset, read_all, variables
 from launcher.checkpoints import DRAFTER, MODEL, Checkpoint, locate, unfit
+from launcher.commandline import names_of
 from launcher.dotenv import Entry
 from launcher.paths import ROOT
 from launcher.remarks import remarks
 from launcher.surroundings import dotenv_file, doubled, merge, misplaced, read_entries
-from launcher.verbs.compose import overlay_names
 
 
 def run(arguments: list[str]) -> int:
@@ -64,16 +64,12 @@ def _plan(options: argparse.Namespace) -> dict[str, Any]:
     typed, lines = _typed(options), read_entries(dotenv_file(ROOT), os.environ)
     odd = _judged(typed, lines, every)
     environ = {**{entry.name: entry.value for entry in lines}, **os.environ, **typed}
-    without = (*_names(options.without), *switched_off(every, environ))
-    on = () if options.stock else select(every, without=without, wanted=_names(options.wanted))
+    without, wanted = names_of(options.without), names_of(options.wanted)
+    on = chosen(every, environ, without=without, wanted=wanted, stock=options.stock)
     settings = _settings(typed, lines, on)
     boxes = [_box(Path(name)) for name in options.box]
     rows = (*odd, *_repeated(settings, typed, lines, on, boxes), *_checkpoints(settings, options.model))
     return document(settings, boxes, [_overlay(overlay, environ) for overlay in on], rows)
-
-
-def _names(texts: list[str]) -> list[str]:
-    return [name for text in texts for name in text.split(",")]
 
 
 def _typed(options: argparse.Namespace) -> dict[str, str]:
@@ -97,15 +93,16 @@ def _settings(typed: Mapping[str, str], lines: Sequence[Entry], on: Sequence[Ove
 
 def _judged(typed: Mapping[str, str], lines: Sequence[Entry], overlays: Sequence[Overlay]) -> tuple[Row, ...]:
     """Rows about compose/.env and the shell. Raises Refusals for names that nothing reads, as `up` does."""
-    known = {*registry(), *overlay_names(overlays)}
+    known = {*registry(), *variables(overlays)}
+    written = {entry.name: entry.value for entry in lines}
     strange = [
         *lint.unknown(typed, known, "--set"),
         *lint.unknown([entry.name for entry in lines], known),
         *lint.misspelt(os.environ, known),
+        *misset(overlays, {**written, **os.environ, **typed}),
     ]
     if strange:
         raise Refusals(tuple(strange))
-    written = {entry.name: entry.value for entry in lines}
     told = (
         *misplaced(ROOT, dotenv_file(ROOT)),
         *remarks(lines, registry()),

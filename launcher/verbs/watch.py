@@ -24,7 +24,6 @@ from core.refusal import Refusal, Refusals
 from core.settings import Settings
 from launcher.paths import ROOT
 from launcher.surroundings import survey
-from launcher.verbs.compose import overlay_names
 from launcher.watching import REFUSED_S, Seen, event, farewell, members, refusals, row, serving, stages, table
 
 POLL_S = 1.0
@@ -199,7 +198,7 @@ def _settings() -> Settings | None:
     from experimental.overlays import read_all
 
     try:
-        return survey(ROOT, os.environ, overlay_names(read_all(ROOT / "experimental"))).settings
+        return survey(ROOT, os.environ, read_all(ROOT / "experimental")).settings
     except (Refusal, Refusals):
         return None
 

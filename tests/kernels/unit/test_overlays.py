@@ -1,13 +1,15 @@
 """overlay.toml, the order, needs and excludes, the snapshot tag, and fit by hooked functions."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.refusal import Refusal
 from experimental.fit import digest, misfits
-from experimental.overlays import PREFIX, read, read_all, select, snapshot_tag
-from experimental.plugin import OverlayDoesNotFit, check, switched_on
+from experimental.overlays import PREFIX, ROOM, chosen, misset, read, read_all, select, snapshot_tag
+from experimental.plugin import OverlayDoesNotFit, OverlayMisset, check, judge, switched_on
 
 GOOD = """
 name = "sample"
@@ -18,8 +20,11 @@ switch = "GLM53_OVERLAY_SAMPLE"
 changes_weights = true
 verified = ["cpu"]
 cost = "none"
-[environment]
-GLM53_OVERLAY_SAMPLE_LEVEL = "3"
+[[setting]]
+name = "GLM53_OVERLAY_SAMPLE_LEVEL"
+default = "3"
+accepts = "1-4"
+why = "how much"
 [[mount]]
 source = "experimental/sample"
 target = "/opt/sample"
@@ -51,7 +56,17 @@ def test_a_good_overlay_is_read(tmp_path: Path) -> None:
         ("order = 5", 'order = "5"', "order"),
         ("order = 5", "order = 5\ncolour = 1", "colour"),
         ('summary = "a sample"', "", "summary"),
-        ("GLM53_OVERLAY_SAMPLE_LEVEL", "LEVEL", "environment"),
+        ("order = 5", "order = true", "order"),
+        ("order = 5", "order = 5\nneeds = [5]", "needs"),
+        ("GLM53_OVERLAY_SAMPLE_LEVEL", "LEVEL", "setting"),
+        ("GLM53_OVERLAY_SAMPLE_LEVEL", "GLM53_OVERLAY_OTHER_LEVEL", "setting"),
+        ('accepts = "1-4"', 'accepts = "some"', "setting"),
+        ('default = "3"', 'default = "5"', "setting.*from 1 to 4"),
+        ('default = "3"', "default = 3", "setting"),
+        ("[[mount]]", "[[hook]]", "mount"),
+        ('["DIGEST"]', '"DIGEST"', "hook"),
+        ('["DIGEST"]', "[5]", "hook"),
+        ('function = "A.run"', "", "hook"),
         ('switch = "GLM53_OVERLAY_SAMPLE"', 'switch = "SAMPLE"', "switch"),
         ('source = "experimental/sample"', 'source = "experimental/none"', "mount"),
         ('["cpu"]', '["moon"]', "verified"),
@@ -61,6 +76,31 @@ def test_a_good_overlay_is_read(tmp_path: Path) -> None:
 def test_a_bad_overlay_is_refused_by_key(tmp_path: Path, old: str, new: str, named: str) -> None:
     with pytest.raises(Refusal, match=named):
         read(overlay(tmp_path, GOOD.replace(old, new)))
+
+
+@pytest.mark.parametrize("table", ["mount", "hook", "setting"])
+def test_a_list_of_something_else_is_refused(tmp_path: Path, table: str) -> None:
+    text = GOOD.partition("[[setting]]")[0] + f"{table} = [5]\n" + ("" if table == "mount" else "mount = []\n")
+    with pytest.raises(Refusal, match=table):
+        read(overlay(tmp_path, text))
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    folder = overlay(tmp_path)
+    (folder / "overlay.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(Refusal, match=r"sample/overlay\.toml.*a TOML file"):
+        read(folder)
+    (folder / "overlay.toml").unlink()
+    (folder / "overlay.toml").mkdir()
+    with pytest.raises(Refusal, match=r"sample/overlay\.toml"):
+        read_all(folder.parent)
+
+
+def test_two_overlays_do_not_mount_over_each_other(tmp_path: Path) -> None:
+    overlay(tmp_path)
+    overlay(tmp_path, GOOD.replace('name = "sample"', 'name = "other"').replace("SAMPLE", "OTHER"), "other")
+    with pytest.raises(Refusal, match=r"sample/overlay\.toml: mount.*other is mounted"):
+        read_all(tmp_path / "experimental")
 
 
 def test_order_needs_and_excludes(tmp_path: Path) -> None:
@@ -123,6 +163,56 @@ def test_an_overlay_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None
     (found,) = misfits(tree, (("vllm/a.py", "A.run", ()),))
     data["hook"][0]["digests"] = [found.seen]  # type: ignore[index]
     check(data, tree)
+
+
+def test_what_is_on_follows_the_command_line_then_the_switch_then_the_default(tmp_path: Path) -> None:
+    overlay(tmp_path)
+    late = GOOD.replace("sample", "late").replace("SAMPLE", "LATE").replace("default = true", "default = false")
+    overlay(tmp_path, late, "late")
+    both = read_all(tmp_path / "experimental")
+
+    def on(environ: dict[str, str], **given: Any) -> list[str]:
+        return [item.name for item in chosen(both, environ, **given)]
+
+    assert on({}) == ["sample"]
+    assert on({"GLM53_OVERLAY_LATE": "1"}) == on({}, wanted=["late"]) == ["late", "sample"]
+    assert on({"GLM53_OVERLAY_SAMPLE": "0"}) == on({}, without=["sample"]) == []
+    assert on({"GLM53_OVERLAY_LATE": "1"}, without=["late"]) == ["sample"]
+    assert on({}, stock=True) == []
+    for given, named in (
+        ({"stock": True, "without": ["lat"]}, "--without: seen lat"),
+        ({"stock": True, "wanted": ["late"]}, "--stock"),
+        ({"wanted": ["late"], "without": ["late"]}, "--without late"),
+    ):
+        with pytest.raises(Refusal, match=named):
+            on({}, **given)
+    with pytest.raises(Refusal, match="--with late, and GLM53_OVERLAY_LATE=0"):
+        on({"GLM53_OVERLAY_LATE": "0"}, wanted=["late"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("GLM53_OVERLAY_MHC", "off"),
+        ("GLM53_OVERLAY_DENSE_FP8_LM_HEAD", "yes"),
+        ("GLM53_OVERLAY_DENSE_FP8_SKIP", "*"),
+        ("GLM53_OVERLAY_DENSE_W4_PATTERN", "("),
+        ("GLM53_OVERLAY_DENSE_W4_MAX_TOKENS", "65"),
+        ("GLM53_OVERLAY_MOE_DECODE_MAX_TOKENS", "abc"),
+        ("GLM53_OVERLAY_MOE_DECODE_MAX_TOKENS", "-5"),
+        ("GLM53_OVERLAY_MOE_DECODE_MAX_TOKENS", "0"),
+        ("GLM53_OVERLAY_MOE_DECODE_MAX_TOKENS", "\u0661"),
+    ],
+)
+def test_a_setting_is_judged_before_docker_and_before_a_weight_is_read(name: str, text: str) -> None:
+    (told,) = misset(read_all(), {name: text})
+    assert told.setting == name
+    (data,) = [data for data in switched_on(ROOM, {}) if f"overlay {data['name']})" in told.cure]
+    named = rf"overlay {data['name']}: {name} is .*, expected {re.escape(told.expected)}"
+    with pytest.raises(OverlayMisset, match=named):
+        judge(data, {name: text})
+    assert not misset(read_all(), {name: ""})
+    judge(data, {name: ""})
 
 
 def test_a_switch_of_zero_turns_an_overlay_off(tmp_path: Path) -> None:

@@ -8,19 +8,12 @@ import pytest
 from core.elsewhere import ELSEWHERE, elsewhere
 from core.lint import unknown, without_effect
 from core.registry import registry
-from experimental.overlays import read_all
+from experimental.overlays import read_all, variables
 from launcher.generate import knobs_md
 
 ROOT = Path(__file__).resolve().parents[3]
 FILE = ROOT / "tests" / "fixtures" / "original_knobs.txt"
 NAMES = [word for line in FILE.read_text().splitlines() if not line.startswith("#") for word in line.split()]
-
-
-def settings_of_overlays() -> set[str]:
-    overlays = read_all(ROOT / "experimental")
-    return {name for overlay in overlays for name, _ in overlay.environment} | {
-        overlay.switch for overlay in overlays if overlay.switch
-    }
 
 
 def test_the_list_names_each_variable_once() -> None:
@@ -41,7 +34,7 @@ def test_a_variable_of_the_original_is_a_knob_or_explained_by_the_check_of_doten
 
 def test_what_a_line_says_to_set_exists() -> None:
     """Capital words of a cure are knobs, overlays' settings or the line's own subject."""
-    known = {*registry(), *settings_of_overlays(), "BASE", "TAG"}
+    known = {*registry(), *variables(read_all(ROOT / "experimental")), "BASE", "TAG"}
     for line in ELSEWHERE:
         for word in re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b(?:set|to) ([A-Z]{2,})\b", line.cure):
             assert not word or word in known, (line.name, word)

@@ -6,9 +6,9 @@ from core.plan import BoxPlan, GroupPlan
 from core.registry import registry
 from core.settings import resolve
 from entrypoint.serve.environment import environment
-from entrypoint.stages.ground import stock
-from experimental.overlays import CONTAINER, Mount, Overlay
-from launcher.generate import of_overlay, overlay_yaml, stale
+from entrypoint.stages.ground import misfits, stock
+from experimental.overlays import CONTAINER, Mount, Overlay, Setting
+from launcher.generate import knobs_md, of_overlay, overlay_yaml, stale
 
 GROUP = GroupPlan(2, "switch", "gb10")
 BOX = BoxPlan(0, 2, "10.0.0.1", "10.0.0.1", "eth0", "10.0.0.1", 20000, 8000)
@@ -23,7 +23,7 @@ OVERLAY = Overlay(
     changes_weights=False,
     verified=(),
     cost="",
-    environment=(("GLM53_OVERLAY_X_PRICE", "$5"),),
+    settings=(Setting("GLM53_OVERLAY_X_PRICE", "$5", "pattern", "what it costs"),),
     mounts=(Mount("experimental/x", f"{CONTAINER}/experimental/x"),),
     hooks=(),
 )
@@ -35,6 +35,12 @@ def test_its_compose_file_mounts_it_read_only_and_leaves_the_last_word_to_the_us
     assert "- GLM53_OVERLAY_X_PRICE=${GLM53_OVERLAY_X_PRICE:-$$5}" in text
     assert "- ../experimental/x:/opt/glm53-overlays/experimental/x:ro" in text
     assert "environment" not in overlay_yaml("a library", (), OVERLAY.mounts)
+
+
+def test_knobs_md_names_its_switch_and_its_settings() -> None:
+    text = knobs_md({}, (OVERLAY,))
+    assert "| `GLM53_OVERLAY_X` | on | flag | an example |" in text
+    assert "| `GLM53_OVERLAY_X_PRICE` | `$5` | pattern | what it costs |" in text
 
 
 def test_vllm_finds_the_plugin_only_when_an_overlay_is_on() -> None:
@@ -53,6 +59,13 @@ def test_a_container_without_overlays_refuses_unless_that_is_meant() -> None:
     assert "./glm53 --stock up -d" in cure
     for meant in ({"GLM53_OVERLAYS": "x"}, {"ALLOW_STOCK": "1"}, {"ENGINE_PROFILE": "lab-cpu"}):
         assert refused(**meant) == []
+
+
+def test_a_box_refuses_a_setting_that_came_by_another_way() -> None:
+    settings = resolve(registry(), {"GLM53_OVERLAYS": "mhc,somebodys"})
+    (told,) = misfits(settings, None, {"GLM53_OVERLAY_MHC": "off"})
+    assert "GLM53_OVERLAY_MHC: seen 'off'; expected 0 or 1" in str(told)
+    assert not list(misfits(settings, None, {"GLM53_OVERLAY_MHC": "0"}))
 
 
 def test_the_compose_file_of_an_overlay_that_is_gone_is_stale(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ def test_everything_missing_is_told_at_once(kit: Kit) -> None:
     ("knob", "text"),
     [("TP", "5"), ("TP", "four"), ("KV_CACHE_MEMORY", "-1"), ("MAX_NUM_SEQ", "8"), ("LIMIT_MM", "{"),
      ("API_PORT", "0"), ("MODEL_HOST_DIR", "models"), ("LOG_DIR", "logs"), ("API_KEY_FILE", "/no/such/key"),
-     ("STATUS_TOKEN", "short"), ("STATUS_TOKEN_FILE", "token")],
+     ("STATUS_TOKEN", "short"), ("STATUS_TOKEN_FILE", "token"), ("GLM53_OVERLAY_MHC", "off"),
+     ("GLM53_OVERLAY_MOE_DECODE_MAX_TOKENS", "many"), ("GLM53_OVERLAY_DENSE_FP8_SKIP", "*")],
 )  # fmt: skip
 def test_a_bad_value_in_the_shell_or_in_dotenv(kit: Kit, model: dict[str, str], knob: str, text: str) -> None:
     assert knob in refused(kit, "up", shell={**model, knob: text})
@@ -159,6 +160,32 @@ def test_without_leaves_one_overlay_out(kit: Kit, model: dict[str, str]) -> None
 
 def test_an_overlay_that_does_not_exist_cannot_be_left_out(kit: Kit) -> None:
     assert "nonesuch" in refused(kit, "--without=nonesuch", "up")
+    assert "nonesuch" in refused(kit, "--stock", "--without=nonesuch", "up")
+
+
+def test_a_broken_overlay_is_named_and_a_stack_still_comes_down(kit: Kit, model: dict[str, str]) -> None:
+    folder = kit.root / "experimental/mine"
+    folder.mkdir()
+    (folder / "overlay.toml").write_text("name = ")
+    assert "mine/overlay.toml" in refused(kit, "up", shell=model)
+    done = kit.run("down")
+    assert done.returncode == 0, done.stderr
+    assert "mine/overlay.toml" in done.stderr
+    assert kit.last()["words"][-1] == "down"
+    text = (kit.root / "experimental/nvfp4/overlay.toml").read_text()
+    (folder / "overlay.toml").write_text(text.replace("nvfp4", "mine"))
+    assert "./glm53 knobs write" in refused(kit, "up", shell=model), "it has no compose file yet"
+    assert kit.run("down").returncode == 0
+
+
+def test_options_of_an_own_verb_stand_after_it(kit: Kit) -> None:
+    assert "plan: seen --with before it" in refused(kit, "--with", "dense_w4", "plan")
+
+
+def test_a_switch_of_one_in_dotenv_puts_an_optional_overlay_on(kit: Kit, model: dict[str, str]) -> None:
+    (kit.root / "compose/.env").write_text("GLM53_OVERLAY_DENSE_W4=1\n")
+    assert kit.run("up", "-d", shell=model).returncode == 0
+    assert "dense_w4" in kit.last()["environ"]["GLM53_OVERLAYS"].split(",")
 
 
 def test_the_container_learns_where_each_value_came_from(kit: Kit, model: dict[str, str]) -> None:
