@@ -11,7 +11,8 @@ import inspect
 import linecache
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, FunctionType, ModuleType
@@ -22,6 +23,32 @@ Edits = Sequence[tuple[str, str]]
 
 class AnchorError(RuntimeError):
     """The text an edit looks for is not there exactly once."""
+
+
+class HookFailed(RuntimeError):
+    """An overlay's hook could not do its work; the message names the overlay and how to go without it."""
+
+
+# The overlay whose hook is at work: what it leaves for a later import is its own too.
+_at_work: list[str] = []
+
+
+def owner() -> str | None:
+    """The overlay whose hook is at work, or None."""
+    return _at_work[-1] if _at_work else None
+
+
+@contextmanager
+def hooking(name: str) -> Iterator[None]:
+    """While the block runs, what goes wrong is overlay `name`'s. Raises HookFailed from whatever it was."""
+    _at_work.append(name)
+    try:
+        yield
+    except Exception as error:
+        cure = f"Leave it out: ./glm53 --without {name} up -d"
+        raise HookFailed(f"overlay {name} could not hook: {type(error).__name__}: {error}. {cure}") from error
+    finally:
+        _at_work.pop()
 
 
 def edited(source: str, edits: Edits, what: str) -> str:
@@ -43,8 +70,9 @@ def edit(function: Any, edits: Edits, names: Mapping[str, Any]) -> None:
     assert isinstance(function, FunctionType)
     space, mark = function.__globals__, f"_glm53_edits_of_{function.__qualname__}"
     if mark in space:
-        if space[mark] != tuple(edits):
-            raise AnchorError(f"{function.__qualname__} is edited already")
+        before, by = space[mark]
+        if before != tuple(edits):
+            raise AnchorError(f"{function.__qualname__} is edited already{f' by overlay {by}' if by else ''}")
         return
     if function.__closure__:
         raise AnchorError(f"{function.__qualname__} closes over variables")
@@ -55,7 +83,7 @@ def edit(function: Any, edits: Edits, names: Mapping[str, Any]) -> None:
     if len(codes) != 1:
         raise AnchorError(f"{function.__qualname__} is not one function of its module or class")
     space.update(names)
-    space[mark] = tuple(edits)
+    space[mark] = tuple(edits), owner()
     function.__code__ = codes[0]
 
 
@@ -73,21 +101,23 @@ def twin(module: Any, source: str, edits: Edits, name: str, names: Mapping[str, 
 
 
 class _Later(MetaPathFinder):
-    """Runs an action right after a module's own code; the module is found as ever."""
+    """Runs actions right after a module's own code, in the order they came; the module is found as ever."""
 
     def __init__(self) -> None:
-        self.actions: dict[str, Callable[[Any], None]] = {}
+        self.actions: dict[str, list[tuple[str | None, Callable[[Any], None]]]] = {}
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        action = self.actions.pop(fullname, None)
-        spec = importlib.util.find_spec(fullname) if action else None
-        if action is None or spec is None or spec.loader is None:
+        actions = self.actions.pop(fullname, None)
+        spec = importlib.util.find_spec(fullname) if actions else None
+        if actions is None or spec is None or spec.loader is None:
             return None
         run = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             run(module)
-            action(module)
+            for overlay, action in actions:
+                with hooking(overlay) if overlay else nullcontext():
+                    action(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -99,11 +129,12 @@ _later = _Later()
 def when_imported(name: str, action: Callable[[Any], None]) -> None:
     """Call `action` with the module called `name` now if it is imported, else as soon as it is.
 
-    vLLM's plugins load before its models do; importing a model from there would be early and slow.
+    vLLM's plugins load before its models do; importing a model from there would be early and slow. An action may come
+    to run twice, as register() may: it must be one that does nothing the second time.
     """
     if name in sys.modules:
         action(sys.modules[name])
         return
     if _later not in sys.meta_path:
         sys.meta_path.insert(0, _later)
-    _later.actions[name] = action
+    _later.actions.setdefault(name, []).append((owner(), action))

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experimental.edit import hooking
 from experimental.fit import misfits
 from experimental.settings import FLAG, faults
 
@@ -42,7 +43,8 @@ def register() -> None:
         judge(data, os.environ)
         check(data, tree)
         if (ROOM / name / "hook.py").is_file():
-            importlib.import_module(f"experimental.{name}.hook").register()
+            with hooking(name):
+                importlib.import_module(f"experimental.{name}.hook").register()
             logger.info("glm53 overlay %s: hooked", name)
 
 
