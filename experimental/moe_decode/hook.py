@@ -133,9 +133,12 @@ def _reconciled(method: Any, layer: Any) -> None:
 
 def _prepare(layer: Any, decode: Decode) -> None:
     """Compile or load the kernels of every token count, before any request."""
-    tokens = 1
-    while tokens <= decode.most:
+    for tokens in steps(decode.most):
         shape = shape_for(tokens)
         for made in variants(decode.experts.hidden, layer.top_k, tokens, shape):
             prepare(made, layer.w2_weight.device.index or 0)
-        tokens *= 2
+
+
+def steps(most: int) -> tuple[int, ...]:
+    """Token counts that stand for all from 1 to `most`: powers of two, the last one no less than `most`."""
+    return tuple(1 << n for n in range((most - 1).bit_length() + 1))

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from experimental.edit import AnchorError, HookFailed, edit, hooking, when_imported
+from experimental.moe_decode.hook import steps
+from experimental.nvfp4.cut import tiles_for
 
 SOURCE = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
 NAME = "glm53_a_module_to_hook"
@@ -45,3 +47,9 @@ def test_a_hook_that_fails_is_named(module: str) -> None:
     with named as told, hooking("broken"):
         edit(made.one, (("3", "4"),), {})
     assert isinstance(told.value.__cause__, AnchorError)
+
+
+def test_every_limit_of_moe_decode_has_its_kernels_prepared() -> None:
+    for most in range(1, 65):
+        assert {tiles_for(tokens) for tokens in range(1, most + 1)} == {tiles_for(step) for step in steps(most)}
+        assert (1 in steps(most), 4 in steps(most)) == (True, most > 2), "two cuts: up to 2 tokens, and more"
