@@ -56,6 +56,8 @@ PLACES = ("cpu", "h200", "gb10")
 # Mounted with every overlay: the plugin vLLM loads, and what it imports.
 COMMON = ("__init__.py", "plugin.py", "fit.py", "settings.py", "launch.py", "edit.py")
 DIST_INFO = "glm53_overlays.dist-info"
+# Its name among vLLM's plugins: DIST_INFO's entry_points.txt.
+PLUGIN = "glm53"
 SETTING = ("name", "default", "accepts", "why")
 
 

@@ -18,7 +18,7 @@ from entrypoint.serve import box_paths, engine_command, key_of, planned_speculat
 from entrypoint.serve.environment import without_kit
 from entrypoint.sizing.padding import unpadded, without_overlay
 from entrypoint.stages.compose import overlays, trial_plan
-from experimental.overlays import ROOMS, misset, mounted, switched, unfit
+from experimental.overlays import PLUGIN, ROOMS, misset, mounted, switched, unfit
 from image import identity, startup
 from model import read_json
 
@@ -31,6 +31,7 @@ def disks(settings: Settings) -> tuple[str, ...]:
 def refusals(boot: Boot, settings: Settings) -> Iterator[Refusal]:
     """Everything that is wrong on this box alone."""
     yield from stock(settings)
+    yield from unloaded(settings, boot.environ)
     yield from _checkpoint("MODEL_DIR", Path(settings.text("MODEL_DIR")), "The checkpoint")
     yield from _divides("MODEL_HOST_DIR", Path(settings.text("MODEL_DIR")), settings.text("TP"))
     if settings.text("ENGINE_PROFILE") == "gb10":
@@ -83,6 +84,14 @@ def misfits(
             cure = f"Leave it out on every box: ./glm53 --without {overlay.name} up -d; or use an image that it fits."
             seen = "; ".join(map(str, wrong))
             yield Refusal(f"overlay {overlay.name}", seen, "the functions of vLLM that it knows", cure)
+
+
+def unloaded(settings: Settings, environ: Mapping[str, str]) -> Iterator[Refusal]:
+    """VLLM_PLUGINS lets vLLM load other plugins than ours: overlays would do nothing, and nobody would say so."""
+    named = environ.get("VLLM_PLUGINS", "")
+    if named and settings.text("GLM53_OVERLAYS") and PLUGIN not in named.split(","):
+        cure = f"Write VLLM_PLUGINS={named},{PLUGIN}, or leave it unset; ./glm53 --stock up -d is without overlays."
+        yield Refusal("VLLM_PLUGINS", named, f"{PLUGIN} among them, which hooks the overlays", cure)
 
 
 def _checkpoint(name: str, path: Path, what: str) -> Iterator[Refusal]:

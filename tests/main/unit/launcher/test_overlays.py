@@ -6,8 +6,8 @@ from core.plan import BoxPlan, GroupPlan
 from core.registry import registry
 from core.settings import resolve
 from entrypoint.serve.environment import environment
-from entrypoint.stages.ground import misfits, stock
-from experimental.overlays import CONTAINER, Mount, Overlay, Setting
+from entrypoint.stages.ground import misfits, stock, unloaded
+from experimental.overlays import CONTAINER, DIST_INFO, PLUGIN, ROOM, Mount, Overlay, Setting
 from launcher.generate import knobs_md, of_overlay, overlay_yaml, stale
 
 GROUP = GroupPlan(2, "switch", "gb10")
@@ -66,6 +66,19 @@ def test_a_box_refuses_a_setting_that_came_by_another_way() -> None:
     (told,) = misfits(settings, None, {"GLM53_OVERLAY_MHC": "off"})
     assert "GLM53_OVERLAY_MHC: seen 'off'; expected 0 or 1" in str(told)
     assert not list(misfits(settings, None, {"GLM53_OVERLAY_MHC": "0"}))
+
+
+def test_vllm_is_not_told_to_leave_our_plugin_out() -> None:
+    def refused(overlays: str, plugins: str) -> list[str]:
+        return [
+            str(told) for told in unloaded(resolve(registry(), {"GLM53_OVERLAYS": overlays}), {"VLLM_PLUGINS": plugins})
+        ]
+
+    (told,) = refused("x", "other")
+    assert "VLLM_PLUGINS=other,glm53" in told
+    assert refused("x", "other,glm53") == refused("x", "") == refused("", "other") == []
+    entry = Path(ROOM / DIST_INFO / "entry_points.txt").read_text()
+    assert f"\n{PLUGIN} = experimental.plugin:register\n" in entry
 
 
 def test_the_compose_file_of_an_overlay_that_is_gone_is_stale(tmp_path: Path) -> None:
