@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,15 +31,16 @@ from bench.kernels_sizes import (
     HEADS,
     HIDDEN,
     INTERMEDIATE,
-    LM_HEAD,
     MHC_TOKENS,
     MLA_TOKENS,
     MOE_TOKENS,
     POOL_ROWS,
     POOLS,
-    SECTIONS,
     SIZES,
     TOPK,
+    dense_fp8_layers,
+    parser,
+    sections,
 )
 from bench.kernels_timing import ceilings, seconds_each, sets_for
 from experimental.dense_fp8 import launch as fp8
@@ -81,7 +82,7 @@ def _plain_w4(x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor) -> to
 def dense_fp8_rows(tp: int) -> list[dict[str, Any]]:
     """Weights read a second at small M, without and with the token quantiser, and dequantise-then-matmul."""
     rows = []
-    for n, k in ((LM_HEAD[tp], HIDDEN), *SIZES[tp][:3]):
+    for n, k in dense_fp8_layers(tp):
         padded = -(-n // fp8.PAD) * fp8.PAD
         size = n * k + 4 * n
         sets = sets_for(size)
@@ -219,10 +220,11 @@ def _topk(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def _head_gate(options: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = [kernels_small.gate_case(tokens) for tokens in GATE_TOKENS]
-    if any(row["error"] > 1e-5 for row in rows):
-        raise Wrong(f"head_gate: {rows}")
+def by_tokens(name: str, case: Callable[[int], dict[str, Any]], tokens: Sequence[int]) -> list[dict[str, Any]]:
+    """A section that has one case a token count. Raises Wrong for an error over 1e-5, or that is no number."""
+    rows = [case(count) for count in tokens]
+    if not all(row["error"] <= 1e-5 for row in rows):
+        raise Wrong(f"{name}: {rows}")
     return rows
 
 
@@ -234,13 +236,6 @@ def _causal_conv(options: argparse.Namespace) -> dict[str, Any] | str:
     if not all(case["equal"] for case in found["cases"]):
         raise Wrong(f"causal_conv: {found['cases']}")
     return found
-
-
-def _mhc(options: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = [kernels_small.mhc_case(tokens) for tokens in MHC_TOKENS]
-    if any(row["error"] > 1e-5 for row in rows):
-        raise Wrong(f"mhc: {rows}")
-    return rows
 
 
 class Wrong(RuntimeError):
@@ -256,9 +251,9 @@ MEASURES: dict[str, Callable[[argparse.Namespace], Any]] = {
     "moe_decode": lambda options: moe_rows(options.tp),
     "sparse_mla": _sparse_mla,
     "topk": _topk,
-    "head_gate": _head_gate,
+    "head_gate": lambda options: by_tokens("head_gate", kernels_small.gate_case, GATE_TOKENS),
     "causal_conv": _causal_conv,
-    "mhc": _mhc,
+    "mhc": lambda options: by_tokens("mhc", kernels_small.mhc_case, MHC_TOKENS),
 }
 
 
@@ -268,9 +263,7 @@ def measure(options: argparse.Namespace, result: dict[str, Any], out: Path) -> i
     A section starts only before the deadline of --minutes, so the run ends one section after it at the latest.
     """
     started, failed = time.monotonic(), 0
-    for section in SECTIONS:
-        if (options.only and section.name not in options.only) or (options.no_checks and section.name == "checks"):
-            continue
+    for section in sections(options.only, no_checks=options.no_checks):
         begun = time.monotonic()
         if begun - started > 60 * options.minutes:
             result[section.name] = f"left out: no time left of {options.minutes} minutes"
@@ -290,16 +283,7 @@ def measure(options: argparse.Namespace, result: dict[str, Any], out: Path) -> i
 
 def main(arguments: list[str]) -> int:
     """Measure, write the JSON, print the tables; or list what would be measured."""
-    parser = argparse.ArgumentParser(prog="glm53 bench kernels", description=__doc__)
-    parser.add_argument("--tp", type=int, choices=tuple(SIZES), default=4, help="sizes per rank of this TP")
-    parser.add_argument("--only", nargs="+", choices=tuple(MEASURES), default=[], help="these sections only")
-    parser.add_argument("--no-checks", action="store_true", help="measure only")
-    parser.add_argument("--quick", action="store_true", help="sparse_mla: fewer checks")
-    parser.add_argument("--minutes", type=float, default=8, help="start no section after this many minutes")
-    parser.add_argument("--conv", type=Path, help="vLLM's causal_conv1d.py, where vLLM itself is not installed")
-    parser.add_argument("--vllm-library", type=Path, help="_C_stable_libtorch.abi3.so of vLLM's wheel: its own top-k")
-    parser.add_argument("--out", type=Path, help="where the JSON goes")
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.vllm_library:
         torch.ops.load_library(str(options.vllm_library))
     properties = torch.cuda.get_device_properties(0)

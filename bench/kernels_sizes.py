@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 HIDDEN, TOPK, EXPERTS = 4096, 8, 288
 # Per rank (N, K) of the layers dense_w4's pattern names: KDA input, output projections, shared experts.
@@ -41,7 +42,8 @@ class Section:
     cases: Callable[[int], list[str]]
 
 
-def _dense_fp8(tp: int) -> tuple[tuple[int, int], ...]:
+def dense_fp8_layers(tp: int) -> tuple[tuple[int, int], ...]:
+    """(N, K) of lm_head and the largest layers, where dense_fp8 is measured."""
     return ((LM_HEAD[tp], HIDDEN), *SIZES[tp][:3])
 
 
@@ -64,7 +66,7 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "dense_fp8",
         "us, share of measured read bandwidth, with and without the quantiser; dequantise-then-matmul beside",
-        lambda tp: [f"{n}x{k} M={m}" for n, k in _dense_fp8(tp) for m in DENSE_TOKENS],
+        lambda tp: [f"{n}x{k} M={m}" for n, k in dense_fp8_layers(tp) for m in DENSE_TOKENS],
     ),
     Section(
         "moe_decode",
@@ -102,22 +104,43 @@ SECTIONS: tuple[Section, ...] = (
 )
 
 
-def listing(tp: int, only: tuple[str, ...] = ()) -> str:
+def sections(only: Collection[str] = (), *, no_checks: bool = False) -> tuple[Section, ...]:
+    """The sections of a run, in order: all, or those of `only`."""
+    named = (section for section in SECTIONS if not only or section.name in only)
+    return tuple(section for section in named if not (no_checks and section.name == "checks"))
+
+
+def listing(tp: int, only: Collection[str] = (), *, no_checks: bool = False) -> str:
     """What a run would measure, a line a case."""
     lines = []
-    for section in SECTIONS:
-        if not only or section.name in only:
-            lines += [f"{section.name}: {section.gives}", *(f"  {case}" for case in section.cases(tp))]
+    for section in sections(only, no_checks=no_checks):
+        lines += [f"{section.name}: {section.gives}", *(f"  {case}" for case in section.cases(tp))]
     return "\n".join(lines)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The bench's options; --dry-run takes the same ones and lists what they would measure."""
+    made = argparse.ArgumentParser(
+        prog="glm53 bench kernels",
+        description="Check and measure the kernels of experimental/ on this machine's GPU.",
+        epilog="Besides: --python PATH, a Python with a CUDA torch and Triton; --dry-run lists only and needs no GPU.",
+    )
+    made.add_argument("--tp", type=int, choices=tuple(SIZES), default=4, help="sizes per rank of this TP")
+    names = [section.name for section in SECTIONS]
+    made.add_argument("--only", nargs="+", choices=names, default=[], metavar="SECTION", help=", ".join(names))
+    made.add_argument("--no-checks", action="store_true", help="measure only")
+    made.add_argument("--quick", action="store_true", help="sparse_mla: fewer checks")
+    made.add_argument("--minutes", type=float, default=8, help="start no section after this many minutes")
+    made.add_argument("--conv", type=Path, help="vLLM's causal_conv1d.py, where vLLM itself is not installed")
+    made.add_argument("--vllm-library", type=Path, help="_C_stable_libtorch.abi3.so of vLLM's wheel: its own top-k")
+    made.add_argument("--out", type=Path, help="where the JSON goes")
+    return made
 
 
 def main(arguments: list[str]) -> int:
     """Print the listing."""
-    parser = argparse.ArgumentParser(prog="glm53 bench kernels --dry-run", description=__doc__)
-    parser.add_argument("--tp", type=int, choices=tuple(SIZES), default=4, help="sizes per rank of this TP")
-    parser.add_argument("--only", nargs="+", choices=[section.name for section in SECTIONS], default=[])
-    options = parser.parse_args(arguments)
-    print(listing(options.tp, tuple(options.only)))
+    options = parser().parse_args(arguments)
+    print(listing(options.tp, options.only, no_checks=options.no_checks))
     return 0
 
 

@@ -1,7 +1,7 @@
 """`./glm53 bench kernels [--python PATH] [...]`: check and measure the kernels of experimental/ on this machine's GPU.
 
-Needs a Python with a CUDA torch and Triton 3.7 or later: the image's, or one of your own. `--dry-run [--tp N]
-[--only SECTION ...]` lists what would be measured and needs neither.
+Needs a Python with a CUDA torch and Triton 3.7 or later: the image's, or one of your own. `--dry-run`, with the same
+options, lists what would be measured and needs neither; `./glm53 bench kernels --help` shows the options.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("what", choices=tuple(MODULES))
     parser.add_argument("--python", default="python3", help="an interpreter with a CUDA torch and Triton")
     parser.add_argument("--dry-run", action="store_true", help="list what would be measured; needs no GPU")
+    asked = [word for word in arguments if word in LISTINGS]
+    if asked and {"-h", "--help"} & set(arguments):  # what it measures has options of its own
+        return subprocess.run([sys.executable, "-m", LISTINGS[asked[0]], "--help"], cwd=ROOT, check=False).returncode
     options, rest = parser.parse_known_args(arguments)
     if options.dry_run:
         listing = [sys.executable, "-m", LISTINGS[options.what], *rest]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import kernels
+from bench import kernels, kernels_sizes, kernels_small
 from bench.kernels_sizes import SECTIONS, SIZES, listing
 
 
@@ -34,6 +34,25 @@ def test_a_failed_section_is_named_and_the_others_are_kept(tmp_path: Path, monke
     assert kept["failures"] == {"topk": "17 cases"}
     assert kept["mhc"] == [1]
     assert "checks" not in kept
+
+
+def test_an_error_that_is_no_number_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, case, tokens in (("head_gate", "gate_case", 5), ("mhc", "mhc_case", 6)):
+        monkeypatch.setattr(kernels_small, case, lambda count: {"tokens": count, "error": 1e-5})
+        assert len(kernels.MEASURES[name](options())) == tokens
+        for error in (float("nan"), 1.1e-5):
+            monkeypatch.setattr(kernels_small, case, lambda count, error=error: {"error": error})
+            with pytest.raises(kernels.Wrong, match=name):
+                kernels.MEASURES[name](options())
+
+
+def test_a_dry_run_takes_the_options_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--only", "checks", "mhc", "--no-checks", "--minutes", "3", "--out", "x.json", "--tp", "2"]
+    assert kernels_sizes.main(given) == 0
+    assert capsys.readouterr().out.startswith("mhc: ")
+    with pytest.raises(SystemExit):
+        kernels_sizes.main(["--only", "nonesuch"])
+    assert "'nonesuch'" in capsys.readouterr().err
 
 
 def test_no_section_starts_after_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
