@@ -67,6 +67,9 @@ def main(arguments: list[str]) -> int:
     """Print the digest of every hook of every overlay in a tree."""
     from experimental.overlays import read_all
 
+    if len(arguments) != 1 or not (Path(arguments[0]) / "vllm").is_dir():
+        print("usage: python3 -m experimental.fit TREE, the folder that holds vllm/ (site-packages)", file=sys.stderr)
+        return 2
     (tree,) = arguments
     for overlay in read_all():
         for hook in overlay.hooks:
