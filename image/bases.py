@@ -55,6 +55,13 @@ def choose(bases: Bases, wanted: str, *, force: bool) -> Base:
     return Base(wanted, wanted, "", "3.12", "nothing", "bundled", 60, note="not a known base")
 
 
+def repository(image: str) -> str:
+    """An image reference without its tag and digest; the port of a registry stays."""
+    name = image.partition("@")[0]
+    head, slash, last = name.rpartition("/")
+    return head + slash + last.partition(":")[0]
+
+
 def releases(bases: Bases) -> str:
     """The names to try when a pull fails."""
     return ", ".join(name for name, base in bases.table.items() if name.startswith("v") and not base.local)

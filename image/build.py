@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from core.refusal import Refusal
-from image.bases import Base, Bases, choose, load, releases
+from image.bases import Base, Bases, choose, load, releases, repository
 from image.inspection import inspect
 from launcher.paths import ROOT, cache
 
@@ -68,7 +68,7 @@ def steps(options: Options, context: str = "CONTEXT", digest: str = "DIGEST") ->
     base = options.base
     docker = ("docker", "build", "--platform", f"linux/{options.arch}", "--progress", "plain")
     arguments = {
-        "BASE": base.image if base.local else f"{base.image.rsplit(':', 1)[0]}@{digest}",
+        "BASE": base.image if base.local else f"{repository(base.image)}@{digest}",
         "BASE_NAME": base.name,
         "BASE_DIGEST": digest,
     }
@@ -84,7 +84,7 @@ def steps(options: Options, context: str = "CONTEXT", digest: str = "DIGEST") ->
     ]
     if not base.local:
         pull = ("docker", "pull", "--platform", f"linux/{options.arch}", base.image)
-        look = ("docker", "image", "inspect", "--format", "{{index .RepoDigests 0}}", base.image)
+        look = ("docker", "image", "inspect", "--format", "{{json .RepoDigests}}", base.image)
         plan.insert(1, Step("pull", "the base", pull))
         plan.insert(2, Step("digest", "what the tag stands for today", look))
     if options.push:
@@ -295,9 +295,22 @@ def _pull(options: Options, bases: Bases, say: Callable[[str], None]) -> str:
     if subprocess.run(plan["pull"].argv, check=False).returncode:
         cure = f"Docker Hub keeps only the last nightlies. BASE= one of {releases(bases)} is there to stay."
         raise Refusal("BASE", f"{base.image} could not be pulled", "a base the registry has", cure)
-    digest = _output(plan["digest"].argv).strip().rpartition("@")[2]
+    digest = digest_of(_output(plan["digest"].argv), base.image)
     say(f"digest    {digest}")
     return digest
+
+
+def digest_of(listed: str, image: str) -> str:
+    """The digest under which the image's own repository has it, of Docker's list as JSON: one image may be of several.
+
+    Raises Refusal where the list names none; a digest is never guessed.
+    """
+    short = repository(image).removeprefix("docker.io/").removeprefix("library/")
+    for one in json.loads(listed) or ():
+        name, _, digest = str(one).partition("@")
+        if digest and name.removeprefix("docker.io/").removeprefix("library/") == short:
+            return digest
+    raise Refusal("BASE", f"no digest of {image} in {listed.strip()}", "the digest it was pulled by", "docker pull it.")
 
 
 def _logged(argv: tuple[str, ...], log: Path, say: Callable[[str], None], *, quiet: bool = False) -> int:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from core.refusal import Refusal
 from image import manifest
 from image.identity import image_id
 from image.patches import PATCHES
-from image.patching import Patch, Tree, changes, check
-from image.report import table
+from image.patching import Patch, Report, Tree, changes, check
 
 RECORD = "/opt/glm53/image.json"
 MANIFEST = "/opt/glm53/base-manifest.txt"
@@ -32,8 +32,20 @@ def inspect(reference: str) -> dict[str, Any]:
     return {"id": image_id(said), "docker_id": found["Id"], "created": found["Created"], "labels": labels, **record}
 
 
-def check_image(reference: str) -> int:
-    """The table of patches inside an image, and the files that differ; 1 on drift or a foreign file."""
+@dataclass(frozen=True)
+class Looked:
+    """How patches stand inside an image whose base has `files` files of vLLM and FlashInfer.
+
+    foreign  which files are not base + patches, by name; None where a drift forbids to say
+    """
+
+    report: Report
+    files: int
+    foreign: list[str] | None
+
+
+def check_image(reference: str) -> Looked:
+    """The patches inside an image, and the files that differ. Raises Refusal when it is no image of this kit."""
     with tempfile.TemporaryDirectory(prefix="glm53-") as name:
         folder = Path(name)
         extract(reference, {RECORD: folder / "image.json", MANIFEST: folder / "base.txt"})
@@ -43,12 +55,7 @@ def check_image(reference: str) -> int:
         extract(reference, {f"{site}/{package}": folder / "tree" / package for package in packages})
         tree = Tree(folder / "tree")
         report = check(tree, PATCHES)
-        print("\n".join(table(report)))
-        foreign = [] if report.drifted else differing(tree, base, PATCHES)
-        for line in foreign:
-            print(f"  {line}")
-        print(f"{len(base)} files of the base, {len(foreign)} differ from base + patches")
-        return 1 if report.drifted or foreign else 0
+        return Looked(report, len(base), None if report.drifted else differing(tree, base, PATCHES))
 
 
 def differing(tree: Tree, base: Mapping[str, str], patches: Sequence[Patch]) -> list[str]:

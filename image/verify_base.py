@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from core.row import Row, warnings_first
-from image import identity, manifest
+from image import cuda_parts, identity, manifest
 from image.install import site_packages
 from image.patches import PATCHES
 from image.patching import Report, Tree, check
@@ -121,45 +120,6 @@ def kit_rows(python: Path = KIT_PYTHON) -> Iterator[Row]:
         yield Row("kit", "ok", done.stdout.strip(), "imports in its own environment")
 
 
-def cuda_rows(toolkit: Path, site: Path) -> Iterator[Row]:
-    """nvcc, its headers, nvvm, the runtime and nvrtc must be of one CUDA, or a kernel dies while it is compiled."""
-    found = dict(cuda_parts(toolkit, site))
-    if not found:
-        yield Row("CUDA", "info", "none in this base", "on a GPU base: nvcc, headers, nvvm, runtime, nvrtc")
-        return
-    versions = set(found.values())
-    shown = ", ".join(f"{name} {version}" for name, version in found.items())
-    level = "ok" if len(versions) == 1 else "FAIL"
-    yield Row("CUDA", level, shown, "one version", "Choose another base.", "cuda")  # type: ignore[arg-type]
-    for header in ("nvrtc.h", "cuda_runtime.h"):
-        if not (toolkit / "include" / header).exists():
-            yield Row(f"CUDA {header}", "FAIL", "missing", "where just-in-time compilers look", "", "cuda")
-
-
-def cuda_parts(toolkit: Path, site: Path) -> Iterator[tuple[str, str]]:
-    """Name and major.minor of every CUDA part that says its version."""
-    places = (
-        ("toolkit", toolkit / "version.json", r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"(\d+\.\d+)'),
-        ("nvcc", toolkit / "bin" / "nvcc.profile", r"cuda-(\d+\.\d+)"),
-        ("crt", toolkit / "include" / "crt" / "host_config.h", r"__CUDACC_VER_MAJOR__ != (\d+)"),
-        ("nvrtc", toolkit / "include" / "cuda.h", r"#define CUDA_VERSION (\d+)"),
-    )
-    for name, path, pattern in places:
-        if path.is_file():
-            match = re.search(pattern, path.read_text(errors="replace"))
-            if match:
-                yield name, _major_minor(match.group(1))
-    torch = site / "torch" / "version.py"
-    if torch.is_file():
-        match = re.search(r"^cuda\s*(?::[^=]*)?=\s*'([\d.]+)'", torch.read_text(), re.M)
-        if match:
-            yield "torch", match.group(1)
-
-
-def _major_minor(text: str) -> str:
-    return f"{int(text) // 1000}.{int(text) % 1000 // 10}" if text.isdigit() and len(text) > 3 else text
-
-
 def stray_rows(site: Path, root: Path = Path("/")) -> Iterator[Row]:
     """Files that change behaviour without anybody seeing them."""
     strays = [name for name in STRAYS if (root / name.lstrip("/")).exists()]
@@ -173,7 +133,7 @@ def stray_rows(site: Path, root: Path = Path("/")) -> Iterator[Row]:
 def rows(site: Path, report: Report, fit: Mapping[str, list[str]]) -> tuple[Row, ...]:
     """Everything there is to say, failures first."""
     found = (*patch_rows(report), *overlay_rows(fit), *kit_rows(), *registry_rows(ask()))
-    return warnings_first((*found, *cuda_rows(TOOLKIT, site), *stray_rows(site)))
+    return warnings_first((*found, *cuda_parts.rows(TOOLKIT, site), *stray_rows(site)))
 
 
 def main() -> int:

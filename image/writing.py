@@ -58,7 +58,8 @@ def _confirm(after: Tree, report: Report, wanted: State) -> None:
 
 
 def write(tree: Tree, result: Mapping[str, bytes | None]) -> None:
-    """Put all files in place, or none: each is written beside its place first, then renamed; a failure is undone.
+    """Put all files in place, or none: each is written beside its place first, then renamed; a failure is undone, and
+    so is an interruption.
 
     Raises Refusal when a place is not writable, before anything is changed.
     """
@@ -80,7 +81,7 @@ def write(tree: Tree, result: Mapping[str, bytes | None]) -> None:
             else:
                 fresh[file].replace(tree.root / file)
             done.append(file)
-    except OSError:
+    except BaseException:  # Ctrl-C too: half of the files patched would be neither tree
         for file in reversed(done):
             old = before[file]
             if old is None:
@@ -101,7 +102,7 @@ def _beside(path: Path, content: bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-    except OSError:
+    except BaseException:
         Path(name).unlink()
         raise
     return Path(name)

@@ -1,5 +1,6 @@
 """Trees that are not what a patch was cut for: the right verdict, and not one byte written in a failing run."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.refusal import Refusal
+from image.inspection import Looked
 from image.patches import PATCHES
 from image.patching import Tree, Verdict, changes, check, write
 from launcher.verbs import patches as verb
@@ -199,8 +201,11 @@ def test_a_foreign_file_where_one_is_added(tree: Path) -> None:
     refused(tree, "worker-memory-cap", "glm53_memory.py exists with another content")
 
 
-def test_a_failure_while_writing_is_undone(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk fails at the fourth rename: the three that were made are taken back, no stray file stays."""
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_while_writing_is_undone(tree: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
+    """The disk fails, or somebody presses Ctrl-C, at the fourth rename: the three that were made are taken back, no
+    stray file stays.
+    """
     before = contents(tree)
     real, calls = Path.replace, 0
 
@@ -208,13 +213,13 @@ def test_a_failure_while_writing_is_undone(tree: Path, monkeypatch: pytest.Monke
         nonlocal calls
         calls += 1
         if calls == 4:
-            raise OSError(28, "No space left on device")
+            raise failure
         return real(self, target)
 
     reading = Tree(tree)
     result = changes(reading, check(reading, PATCHES))
     monkeypatch.setattr(Path, "replace", failing)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(type(failure)):
         write(reading, result)
     monkeypatch.undo()
     assert contents(tree) == before
@@ -240,3 +245,22 @@ def test_the_disk_is_full_before_anything_is_renamed(tree: Path, monkeypatch: py
         write(reading, result)
     monkeypatch.undo()
     assert contents(tree) == before
+
+
+def test_json_is_nothing_but_json(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for action, state in (("check", "needed"), ("apply", "applied"), ("remove", "needed")):
+        assert verb.run([action, str(tree), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["patches"]["spin-wait"] == state
+    edit(tree / SPIN, lambda text: text.replace("class SpinCondition", "class WaitCondition"))
+    assert verb.run(["apply", str(tree), "--json"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["patches"]["spin-wait"] == "drift"
+    assert "nothing was written" in said.err
+
+
+def test_an_image_that_drifts_is_not_said_to_be_base_and_patches(tree: Path) -> None:
+    clean = verb.seen(Looked(check(Tree(tree), PATCHES), 7, []))
+    assert clean[-1] == "7 files of the base, 0 differ from base + patches"
+    edit(tree / SPIN, lambda text: text.replace("class SpinCondition", "class WaitCondition"))
+    drifted = verb.seen(Looked(check(Tree(tree), PATCHES), 7, None))
+    assert drifted[-1] == "not compared with the base, file by file, while a patch drifts"

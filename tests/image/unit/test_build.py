@@ -12,7 +12,7 @@ import pytest
 from core.refusal import Refusal
 from core.registry import ROOMS as REGISTERED
 from image import build, cuda_headers
-from image.bases import choose, load, releases
+from image.bases import choose, load, releases, repository
 from image.flashkda import artefact
 from launcher.paths import ROOT
 
@@ -71,6 +71,29 @@ def test_the_build_starts_from_the_digest_that_was_seen() -> None:
     assert made.argv[-1] == "/c"
 
 
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai"),
+        ("box.lan:5000/vllm:x", "box.lan:5000/vllm"),
+        ("box.lan:5000/vllm", "box.lan:5000/vllm"),
+        ("vllm@sha256:ab", "vllm"),
+        ("vllm:x@sha256:ab", "vllm"),
+    ],
+)
+def test_a_repository_keeps_its_port_and_loses_tag_and_digest(image: str, name: str) -> None:
+    assert repository(image) == name
+
+
+def test_the_digest_is_the_one_of_the_bases_own_repository_or_none() -> None:
+    listed = '["mirror.example/vllm@sha256:beef", "vllm/vllm-openai@sha256:feed"]'
+    assert build.digest_of(listed, "vllm/vllm-openai:v0.32.0") == "sha256:feed"
+    assert build.digest_of('["debian@sha256:12"]', "docker.io/library/debian:13") == "sha256:12"
+    for nothing in ("[]", "null", '["mirror.example/vllm@sha256:beef"]'):
+        with pytest.raises(Refusal, match="no digest of vllm/vllm-openai"):
+            build.digest_of(nothing, "vllm/vllm-openai:v0.32.0")
+
+
 def test_wheels_are_for_the_image_and_by_hash() -> None:
     (step,) = (step for step in build.steps(options()) if step.name == "wheels")
     assert "--require-hashes" in step.argv
@@ -103,7 +126,7 @@ case "$1 $*" in
   info*) echo / ;;
   pull*v0.32.0) ;;
   pull*) echo "manifest unknown" >&2; exit 1 ;;
-  image*RepoDigests*) echo vllm/vllm-openai@sha256:feed ;;
+  image*RepoDigests*) echo '["mirror.example/vllm@sha256:beef","vllm/vllm-openai@sha256:feed"]' ;;
   build*) echo "#1 the build log"; exit 3 ;;
   *) exit 9 ;;
 esac

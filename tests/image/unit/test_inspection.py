@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,10 +13,10 @@ from core.registry import registry
 from core.settings import resolve
 from entrypoint.stages import ground
 from experimental.overlays import read_all
-from image import identity, manifest, sending
+from image import cuda_parts, identity, manifest, sending
 from image.inspection import differing
 from image.patching import Addition, Edit, Patch, Tree, Variant, changes, check, write
-from image.verify_base import answer_of, cuda_rows, overlay_fit, overlay_rows, patch_rows, registry_rows, stray_rows
+from image.verify_base import answer_of, overlay_fit, overlay_rows, patch_rows, registry_rows, stray_rows
 from launcher.verbs.image import lines
 
 EDIT = Edit("vllm/a.py", "module", "x = 1\n", "x = 2\n")
@@ -129,30 +130,80 @@ def test_rows_of_parsers_and_models() -> None:
     assert (row.level, row.seen) == ("FAIL", "ImportError: no torch")
 
 
-def toolkit(folder: Path, nvcc: str, header: str) -> Path:
+def toolkit(folder: Path, **versions: str) -> Path:
+    """The files of a CUDA toolkit that say which it is, as NVIDIA's 13.0 has them."""
+    of = {"nvcc": "13.0", "nvvm": "13.0", "runtime": "13000", "nvrtc": "13.0", "crt": "13.0.88", **versions}
     for name, text in {
-        "version.json": f'{{"cuda": {{"name": "x", "version": "{nvcc}"}}}}',
-        "include/cuda.h": f"#define CUDA_VERSION {header}\n",
+        "bin/nvcc": f"\x7fELF\0cuda_{of['nvcc']}.r{of['nvcc']}/compiler.36424714_0\0",
+        "nvvm/bin/cicc": f"\x7fELF\0cuda_{of['nvvm']}.r{of['nvvm']}/compiler.36424714_0\0",
+        "include/cuda_runtime_api.h": f"#define CUDART_VERSION  {of['runtime']}\n",
         "include/nvrtc.h": "",
         "include/cuda_runtime.h": "",
+        f"lib64/libnvrtc-builtins.so.{of['nvrtc']}": "",
+        f"dist-info/nvidia_cuda_crt-{of['crt']}.dist-info/METADATA": "",
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder
 
 
+def cuda(tmp_path: Path, **versions: str) -> list[tuple[str, str]]:
+    found = cuda_parts.rows(toolkit(tmp_path / "cuda", **versions), tmp_path / "site", tmp_path)
+    return [(row.level, row.seen) for row in found]
+
+
 def test_cuda_parts_of_one_version(tmp_path: Path) -> None:
-    (row,) = cuda_rows(toolkit(tmp_path / "cuda", "13.0.2", "13000"), tmp_path)
-    assert (row.level, row.seen) == ("ok", "toolkit 13.0, nvrtc 13.0")
+    assert cuda(tmp_path) == [("ok", "toolkit nvcc 13.0, nvvm 13.0, runtime 13.0, nvrtc 13.0, crt 13.0")]
 
 
-def test_cuda_parts_that_disagree(tmp_path: Path) -> None:
-    (row,) = cuda_rows(toolkit(tmp_path / "cuda", "13.0.2", "12090"), tmp_path)
-    assert (row.level, row.seen) == ("FAIL", "toolkit 13.0, nvrtc 12.9")
+OTHER = (("nvcc", "13.1"), ("nvvm", "12.9"), ("runtime", "12090"), ("nvrtc", "13.1"), ("crt", "13.1.5"))
+
+
+@pytest.mark.parametrize(("part", "version"), OTHER)
+def test_each_cuda_part_of_another_version_is_seen(tmp_path: Path, part: str, version: str) -> None:
+    ((level, seen),) = cuda(tmp_path, **{part: version})
+    assert level == "FAIL"
+    assert f"{part} {'12.9' if version == '12090' else version[:4]}" in seen
+
+
+def test_places_of_different_cuda_warn(tmp_path: Path) -> None:
+    """Headers that the toolkit lacks are linked from the packages; torch brings a runtime of its own."""
+    site = tmp_path / "site"
+    for name in (
+        "nvidia_cuda_nvrtc-13.2.51",
+        "nvidia_cuda_runtime_cu12-12.9.79",
+        "nvidia_nvvm-13.2.1",
+        "nvidia_nccl-9.9",
+    ):
+        (site / f"{name}.dist-info").mkdir(parents=True)
+    (site / "torch").mkdir()
+    (site / "torch/version.py").write_text("__version__ = '2.11'\ncuda: Optional[str] = '13.0'\n")
+    assert cuda_parts.of_packages(site) == {"nvrtc": "13.2", "runtime": "12.9", "nvvm": "13.2"}
+    assert cuda_parts.of_torch(site) == {"": "13.0"}
+    ((level, seen),) = cuda(tmp_path)
+    assert (level, seen.partition("; ")[2]) == (
+        "WARN",
+        "Python packages nvrtc 13.2, runtime 12.9, nvvm 13.2; torch 13.0",
+    )
+
+
+def test_crt_of_a_debian_package(tmp_path: Path) -> None:
+    """As NVIDIA's own images install it; a package list without a toolkit beside it says nothing."""
+    (tmp_path / "var/lib/dpkg").mkdir(parents=True)
+    (tmp_path / "var/lib/dpkg/status").write_text("Package: cuda-crt-13-1\nStatus: x\n\nPackage: zlib1g\n")
+    shutil.rmtree(toolkit(tmp_path / "cuda") / "dist-info")
+    assert cuda_parts.of_toolkit(tmp_path / "cuda", tmp_path)["crt"] == "13.1"
+    assert cuda_parts.of_toolkit(tmp_path / "none", tmp_path) == {}
+
+
+def test_a_header_that_compilers_look_for_is_missed(tmp_path: Path) -> None:
+    (toolkit(tmp_path / "cuda") / "include/nvrtc.h").unlink()
+    found = list(cuda_parts.rows(tmp_path / "cuda", tmp_path, tmp_path))
+    assert [(row.name, row.level) for row in found] == [("CUDA", "ok"), ("CUDA nvrtc.h", "FAIL")]
 
 
 def test_no_cuda_at_all_is_said_not_failed(tmp_path: Path) -> None:
-    (row,) = cuda_rows(tmp_path / "none", tmp_path)
+    (row,) = cuda_parts.rows(tmp_path / "none", tmp_path, tmp_path)
     assert row.level == "info"
 
 
