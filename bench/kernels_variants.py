@@ -136,8 +136,18 @@ def table() -> None:
     TABLE.write_text(head + "\n".join(rows) + "\n")
 
 
+def main(arguments: list[str]) -> int:
+    """Build or write the table, as the words say; usage for any others."""
+    match arguments:
+        case ["build", folder, "90" | "121" as capability]:
+            build(Path(folder), int(capability))
+        case ["table"]:
+            table()
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    return 0
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "build":
-        build(Path(sys.argv[2]), int(sys.argv[3]))
-    else:
-        table()
+    sys.exit(main(sys.argv[1:]))

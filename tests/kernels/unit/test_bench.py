@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import kernels, kernels_sizes, kernels_small
+from bench import kernels, kernels_sizes, kernels_small, kernels_variants
 from bench.kernels_sizes import SECTIONS, SIZES, listing
 
 
@@ -44,6 +44,12 @@ def test_an_error_that_is_no_number_is_wrong(monkeypatch: pytest.MonkeyPatch) ->
             monkeypatch.setattr(kernels_small, case, lambda count, error=error: {"error": error})
             with pytest.raises(kernels.Wrong, match=name):
                 kernels.MEASURES[name](options())
+
+
+def test_other_words_than_build_and_table_compile_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--help"], ["build", "somewhere"], ["build", "somewhere", "99"]):
+        assert kernels_variants.main(words) == 2
+        assert "build FOLDER 121" in capsys.readouterr().err
 
 
 def test_a_dry_run_takes_the_options_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
