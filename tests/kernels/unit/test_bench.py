@@ -9,6 +9,7 @@ import pytest
 
 from bench import kernels, kernels_sizes, kernels_small, kernels_variants
 from bench.kernels_sizes import SECTIONS, SIZES, listing
+from experimental.overlays import ROOM
 
 
 def options(**other: Any) -> argparse.Namespace:
@@ -80,3 +81,17 @@ def test_the_tables_show_what_was_measured() -> None:
     )  # fmt: skip
     assert "| dense_w4 | 6416x4096 | 1 | 8.2 | 1798 | 13.6 | 41 % | 505 |" in shown
     assert "mhc tokens=1 us=2 vllm_us=None" in shown
+
+
+def test_the_readmes_tables_are_those_of_the_recorded_run() -> None:
+    result = json.loads((kernels.RESULTS / "kernels-nvidia-h200.json").read_text())
+    checked = []
+    for line in kernels.markdown(result).splitlines():
+        name, _, row = line.removeprefix("| ").partition(" | ")
+        name, row = ("sparse_mla", line) if name.isdigit() else (name, f"| {row}")
+        if name in ("dense_w4", "dense_fp8", "moe_decode", "sparse_mla"):
+            assert row in (ROOM / name / "README.md").read_text().replace(",", ""), line
+            checked.append(name)
+    assert checked == ["dense_w4"] * 15 + ["dense_fp8"] * 12 + ["moe_decode"] * 7 + ["sparse_mla"] * 3
+    for name, row in result["checks"]["kernels"].items():
+        assert f"{row['cases']} cases" in (ROOM / name.split()[0] / "README.md").read_text().replace("\n", " "), name
