@@ -44,103 +44,79 @@ def _buffer_edits(file: str) -> tuple[Edit, ...]:
 
 
 def _fp8_gate(file: str, scope: str, indent: str, error: str) -> Edit:
+    """The condition before the refusal; the refusal's own lines tell it from other conditions of the kind."""
+    refusal = (
+        f'{indent}    raise {error}(\n{indent}        "FP8 kv_data_type for MLA requires an SM90 (Hopper) device, "\n'
+    )
     return Edit(
         file,
         scope,
-        f"{indent}if major != 9:\n"
-        f"{indent}    raise {error}(\n"
-        f'{indent}        "FP8 kv_data_type for MLA requires an SM90 (Hopper) device, "\n',
-        f"{indent}if major not in (9, 12):  # glm53: FA2 reads e4m3 on sm_12x too\n"
-        f"{indent}    raise {error}(\n"
-        f'{indent}        "FP8 kv_data_type for MLA requires an SM90 (Hopper) device, "\n',
+        f"{indent}if major != 9:\n{refusal}",
+        f"{indent}if major not in (9, 12):  # glm53: FA2 reads e4m3 on sm_12x too\n{refusal}",
     )
 
 
+def _everywhere(name: str, title: str, why: str, *edits: Edit) -> Patch:
+    """A patch that every release needs in the same words."""
+    variant = Variant("0.30.0-0.33.0", edits)
+    return Patch(name, title, why, ABSENT, RECIPE, (variant,), expected=needed())
+
+
 PATCHES = (
-    Patch(
-        name="sm121-backend-list",
-        title="offer the SM90 sparse MLA backend to capability 12",
-        why="capability 12 has no backend that takes NoPE sparse MLA: the engine dies after the weight load",
-        upstream=ABSENT,
-        origin=RECIPE,
-        variants=(
-            Variant(
-                "0.30.0-0.33.0",
-                (
-                    Edit(
-                        CUDA,
-                        "_get_backend_priorities",
-                        "                AttentionBackendEnum.TRITON_MLA,\n"
-                        "                AttentionBackendEnum.FLASHINFER_MLA_SPARSE_SM120,\n"
-                        "            ]\n",
-                        "                AttentionBackendEnum.TRITON_MLA,\n"
-                        "                # glm53: the only one here that takes a rope width of 0\n"
-                        "                AttentionBackendEnum.FLASHINFER_MLA_SPARSE_SM90,\n"
-                        "                AttentionBackendEnum.FLASHINFER_MLA_SPARSE_SM120,\n"
-                        "            ]\n",
-                    ),
-                ),
-            ),
+    _everywhere(
+        "sm121-backend-list",
+        "offer the SM90 sparse MLA backend to capability 12",
+        "capability 12 has no backend that takes NoPE sparse MLA: the engine dies after the weight load",
+        Edit(
+            CUDA,
+            "_get_backend_priorities",
+            "                AttentionBackendEnum.TRITON_MLA,\n"
+            "                AttentionBackendEnum.FLASHINFER_MLA_SPARSE_SM120,\n"
+            "            ]\n",
+            "                AttentionBackendEnum.TRITON_MLA,\n"
+            "                # glm53: the only one here that takes a rope width of 0\n"
+            "                AttentionBackendEnum.FLASHINFER_MLA_SPARSE_SM90,\n"
+            "                AttentionBackendEnum.FLASHINFER_MLA_SPARSE_SM120,\n"
+            "            ]\n",
         ),
-        expected=needed(),
     ),
-    Patch(
-        name="sm121-backend-gates",
-        title="let the SM90 backend run on capability 12 with FA2",
-        why="the backend refuses every major but 9 and asks for FA3, which is Hopper only",
-        upstream=ABSENT,
-        origin=RECIPE,
-        variants=(
-            Variant(
-                "0.30.0-0.33.0",
-                (
-                    Edit(
-                        SM90,
-                        "FlashInferMLASparseSM90Backend.supports_compute_capability",
-                        "        return capability.major == 9\n",
-                        "        return capability.major in (9, 12)  # glm53: FA2 on sm_12x\n",
-                    ),
-                    Edit(
-                        SM90,
-                        "_SM90State.__init__",
-                        '            backend="fa3",\n',
-                        "            # glm53: FA3 is Hopper only, FA2 is portable to sm_12x\n"
-                        '            backend="fa3" if torch.cuda.get_device_capability(device)[0] == 9 else "fa2",\n',
-                    ),
-                    Edit(
-                        SM90,
-                        "FlashInferMLASparseSM90Backend.supports_combination",
-                        "        if not has_flashinfer_sm90_nope_mla():\n",
-                        "        # glm53: only fp8 caches need the per-token scale that this probe looks for\n"
-                        '        if str(kv_cache_dtype or "").startswith("fp8") and not (\n'
-                        "            has_flashinfer_sm90_nope_mla()\n"
-                        "        ):\n",
-                    ),
-                ),
-            ),
+    _everywhere(
+        "sm121-backend-gates",
+        "let the SM90 backend run on capability 12 with FA2",
+        "the backend refuses every major but 9 and asks for FA3, which is Hopper only",
+        Edit(
+            SM90,
+            "FlashInferMLASparseSM90Backend.supports_compute_capability",
+            "        return capability.major == 9\n",
+            "        return capability.major in (9, 12)  # glm53: FA2 on sm_12x\n",
         ),
-        expected=needed(),
+        Edit(
+            SM90,
+            "_SM90State.__init__",
+            '            backend="fa3",\n',
+            "            # glm53: FA3 is Hopper only, FA2 is portable to sm_12x\n"
+            '            backend="fa3" if torch.cuda.get_device_capability(device)[0] == 9 else "fa2",\n',
+        ),
+        Edit(
+            SM90,
+            "FlashInferMLASparseSM90Backend.supports_combination",
+            "        if not has_flashinfer_sm90_nope_mla():\n",
+            "        # glm53: only fp8 caches need the per-token scale that this probe looks for\n"
+            '        if str(kv_cache_dtype or "").startswith("fp8") and not (\n'
+            "            has_flashinfer_sm90_nope_mla()\n"
+            "        ):\n",
+        ),
     ),
-    Patch(
-        name="sm121-no-pdl",
-        title="no programmatic dependent launch on capability 12",
-        why="with it the KDA state is read before it is written on sm_12x: nondeterministic corruption",
-        upstream=ABSENT,
-        origin=RECIPE,
-        variants=(
-            Variant(
-                "0.30.0-0.33.0",
-                (
-                    Edit(
-                        CUDA,
-                        "CudaPlatformBase.is_arch_support_pdl",
-                        "        return major >= 9\n",
-                        "        return major in (9, 10)  # glm53: on 12 a dependent launch races with the KDA state\n",
-                    ),
-                ),
-            ),
+    _everywhere(
+        "sm121-no-pdl",
+        "no programmatic dependent launch on capability 12",
+        "with it the KDA state is read before it is written on sm_12x: nondeterministic corruption",
+        Edit(
+            CUDA,
+            "CudaPlatformBase.is_arch_support_pdl",
+            "        return major >= 9\n",
+            "        return major in (9, 10)  # glm53: on 12 a dependent launch races with the KDA state\n",
         ),
-        expected=needed(),
     ),
     Patch(
         name="sm121-topk-fill",
@@ -154,27 +130,17 @@ PATCHES = (
         ),
         expected=needed(),
     ),
-    Patch(
-        name="sm121-pool-clamp",
-        title="accept a selected pool only inside the sequence",
-        why="an id past the last pool becomes a token id past the context and reaches the MLA gather",
-        upstream=ABSENT,
-        origin=RECIPE,
-        variants=(
-            Variant(
-                "0.30.0-0.33.0",
-                (
-                    Edit(
-                        KPOOL,
-                        "_expand_pools_and_append_tail_kernel",
-                        "    hist_out = tl.where(pid >= 0, hist_val, -1)\n",
-                        "    # glm53: a pool counts only if the sequence has it\n"
-                        "    hist_out = tl.where((pid >= 0) & (pid < pool_len), hist_val, -1)\n",
-                    ),
-                ),
-            ),
+    _everywhere(
+        "sm121-pool-clamp",
+        "accept a selected pool only inside the sequence",
+        "an id past the last pool becomes a token id past the context and reaches the MLA gather",
+        Edit(
+            KPOOL,
+            "_expand_pools_and_append_tail_kernel",
+            "    hist_out = tl.where(pid >= 0, hist_val, -1)\n",
+            "    # glm53: a pool counts only if the sequence has it\n"
+            "    hist_out = tl.where((pid >= 0) & (pid < pool_len), hist_val, -1)\n",
         ),
-        expected=needed(),
     ),
     Patch(
         name="sm121-fp8-tile",

@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
 
 def _image(action: str, reference: str, *, as_json: bool) -> int:
     """An image is only ever looked at: what it holds is changed by building another."""
-    if action != "check" or "/" in reference.removesuffix("/")[:1]:
+    if action != "check" or reference.startswith(("/", ".", "~")):  # no image's name begins so
         raise Refusal("TREE", reference, "an existing folder that holds vllm/", f"./glm53 patches {action} TREE")
     looked = check_image(reference)
     if as_json:

@@ -247,6 +247,12 @@ def test_the_disk_is_full_before_anything_is_renamed(tree: Path, monkeypatch: py
     assert contents(tree) == before
 
 
+@pytest.mark.parametrize(("action", "name"), [("check", "./nowhere"), ("check", "/nowhere"), ("apply", "glm53:local")])
+def test_a_folder_that_is_not_there_is_no_image_and_an_image_is_only_looked_at(action: str, name: str) -> None:
+    with pytest.raises(Refusal, match="an existing folder that holds vllm/"):
+        verb.run([action, name])
+
+
 def test_json_is_nothing_but_json(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for action, state in (("check", "needed"), ("apply", "applied"), ("remove", "needed")):
         assert verb.run([action, str(tree), "--json"]) == 0

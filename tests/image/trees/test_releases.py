@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from image import bases
 from image.patches import PATCHES
 from image.patching import Tree, changes, check, write
+from image.verify_base import overlay_fit
 from tests.image.published import (
     FLASHINFER,
     VLLM,
@@ -27,6 +29,13 @@ NEEDED = {
     "0.33.0": set[str](),
 }
 FIXED_SOMEWHERE = NEEDED["0.30.0"]
+# Overlays that hook what a release has not, or has in other words; bases.toml warns of those of a base.
+UNFIT = {
+    "0.30.0": {"moe_decode", "sparse_mla", "topk", "head_gate", "causal_conv", "mhc"},
+    "0.31.0": set[str](),
+    "0.32.0": set[str](),
+    "0.33.0": {"topk", "causal_conv", "mhc"},
+}
 
 
 @pytest.mark.parametrize("version", VLLM)
@@ -39,6 +48,15 @@ def test_table_of_a_release(version: str) -> None:
         needed = verdict.patch.name in NEEDED[version] or verdict.patch.name not in FIXED_SOMEWHERE
         assert verdict.state == ("needed" if needed else "fixed upstream"), (verdict.patch.name, verdict.reasons)
         assert verdict.declared == verdict.state
+
+
+@pytest.mark.parametrize("version", VLLM)
+def test_overlays_of_a_release(version: str) -> None:
+    fit = overlay_fit(vllm_tree(version))
+    assert {name for name, reasons in fit.items() if reasons} == UNFIT[version]
+    for base in bases.load().table.values():
+        if base.vllm == version and base.proven != "reported":
+            assert all(name in base.note for name in UNFIT[version]), base.name
 
 
 @pytest.mark.parametrize("version", FLASHINFER)
