@@ -14,6 +14,7 @@ ROOMS = (
     "entrypoint.serve",
     "entrypoint.sizing",
     "entrypoint.status",
+    "entrypoint.watch",
     "group",
     "preflight",
     "fabric",
