@@ -17,7 +17,7 @@ from core.units import show_seconds
 from entrypoint.boot import Boot
 from entrypoint.roce import Rail
 from entrypoint.serve import engine_command
-from entrypoint.stages import compose
+from entrypoint.stages import plans
 from entrypoint.stages.rails import box_rails
 from experimental.overlays import CONTAINER
 from fabric import verdict
@@ -62,7 +62,7 @@ async def measure(boot: Boot, settings: Settings, record: Record) -> tuple[Row, 
         meet_s=meet_s,
         probe_s=2.0 if gpu else 0.05,
     )
-    box = compose.box_plan(boot, settings, record, 1)
+    box = plans.box_plan(boot, settings, record, 1)
     environment = engine_command(boot.group_plan, box, os.environ).environment
     names = [_name(boot, one.lan) for one in record.seats]
     began = boottime()

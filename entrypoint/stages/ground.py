@@ -17,7 +17,7 @@ from entrypoint.caches import network_refusal
 from entrypoint.serve import box_paths, engine_command, key_of, planned_speculation
 from entrypoint.serve.environment import without_kit
 from entrypoint.sizing.padding import unpadded, without_overlay
-from entrypoint.stages.compose import overlays, trial_plan
+from entrypoint.stages.plans import overlays, trial_plan
 from experimental.overlays import PLUGIN, ROOMS, misset, mounted, switched, unfit
 from image import identity, startup
 from model import read_json

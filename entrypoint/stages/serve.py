@@ -18,7 +18,7 @@ from entrypoint.boot import Boot
 from entrypoint.door.ports import free_port
 from entrypoint.serve import api_key, engine_command
 from entrypoint.sizing.rows import with_engine_line
-from entrypoint.stages import compose, warmth
+from entrypoint.stages import plans, warmth
 from entrypoint.supervise import Engine, log_path
 from entrypoint.watch import recall, vital
 from entrypoint.watch.alarm import attend, end_generation
@@ -44,7 +44,7 @@ def command(boot: Boot, settings: Settings, base: Mapping[str, str]) -> Command:
     assert boot.group_plan is not None
     key = api_key(settings)
     environment = {**base, **({"VLLM_API_KEY": key} if key else {})}
-    return engine_command(boot.group_plan, compose.box_plan(boot, settings, record, boot.engine_port), environment)
+    return engine_command(boot.group_plan, plans.box_plan(boot, settings, record, boot.engine_port), environment)
 
 
 async def launch(boot: Boot) -> None:

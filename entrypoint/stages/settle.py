@@ -19,7 +19,7 @@ from entrypoint.addresses import engine_addresses
 from entrypoint.boot import Again, Boot
 from entrypoint.sizing import packs
 from entrypoint.sizing.sizing import BoxMemory
-from entrypoint.stages import check, compose, ground, meet, rails, warmth
+from entrypoint.stages import check, ground, meet, plans, rails, warmth
 from entrypoint.watch import memory
 from group.ask import boottime
 from group.machine import ENGAGED
@@ -86,7 +86,7 @@ async def size(boot: Boot) -> None:
     boxes += [BoxMemory(view.about.hostname, view.about.total, view.about.available) for view in views.values()]
     boxes.sort(key=lambda box: (box.available_bytes, box.total_bytes, box.name))
     try:
-        plan, sizing = compose.sized_plan(boot, settings, boxes)
+        plan, sizing = plans.sized_plan(boot, settings, boxes)
     except (Refusal, Refusals) as error:
         found = error.refusals if isinstance(error, Refusals) else (error,)
         await _hold(boot, found)  # other boxes may bring other memory
@@ -116,7 +116,7 @@ async def agree(boot: Boot) -> None:
     _, driver, _ = boot.need()
     if boot.elected is None or boot.group_plan is None:
         raise Again("no plan")
-    driver.formation = compose.formation(boot.elected.order, boot.netdevs, boot.group_plan)
+    driver.formation = plans.formation(boot.elected.order, boot.netdevs, boot.group_plan)
     driver.poke()
     began = boottime()
     while driver.own.state not in ENGAGED:

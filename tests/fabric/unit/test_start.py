@@ -11,7 +11,7 @@ from core.registry import registry
 from core.settings import Settings, resolve
 from entrypoint.boot import Boot
 from entrypoint.election import Elected
-from entrypoint.stages import check, compose, rails
+from entrypoint.stages import check, plans, rails
 from preflight.checks import peers
 from preflight.facts import gather
 from tests.fixtures.boxes_tree import BoxSpec, group, write
@@ -93,7 +93,7 @@ def _member(specs: list[BoxSpec], trees: Path, at: int, monkeypatch: pytest.Monk
     )
     boot.layout, _, _ = rails.cabling(boot, boot.settings)
     rails.in_rank_order(boot)
-    boot.group_plan = compose.trial_plan(boot, boot.settings)
+    boot.group_plan = plans.trial_plan(boot, boot.settings)
     return boot
 
 

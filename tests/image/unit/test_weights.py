@@ -12,7 +12,7 @@ from core.registry import registry
 from core.settings import resolve
 from entrypoint.boot import Boot
 from entrypoint.caches import tiers
-from entrypoint.stages.compose import trial_plan
+from entrypoint.stages.plans import trial_plan
 from entrypoint.treatment import TAG, planned
 from experimental.overlays import ROOM, read_all, snapshot_tag
 from image.knobs import KNOBS

@@ -19,7 +19,7 @@ from core.units import GIB
 from entrypoint.sizing import BoxMemory
 from entrypoint.sizing.document import differences, document
 from entrypoint.sizing.text import plan_text
-from entrypoint.stages.compose import sized_plan
+from entrypoint.stages.plans import sized_plan
 from experimental.overlays import read_all
 from launcher.dotenv import entries
 from launcher.verbs import plan as verb

@@ -1,5 +1,6 @@
-"""From settings and facts to the plan: group plan, formation, this box's part. Pure but for the code of the overlays
-(entrypoint/plan.py) and GIDs, which are read.
+"""Plans from settings and facts: the group plan, what the machine needs of it, this box's part.
+
+Pure but for the code of the overlays (entrypoint/plan.py) and GIDs, which are read.
 """
 
 from __future__ import annotations
