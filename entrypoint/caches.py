@@ -32,6 +32,7 @@ from preflight.facts.host import NETWORK_FILE_SYSTEMS
 YOUNG_S = 86400.0  # what served within a day stays too: somebody goes to and fro between settings
 KEPT = 4  # folders of a tier; more of them are other settings' and versions', and a disk is finite
 STAMP = "glm53.json"
+LOCK_DEPTH = 8  # folders below CACHE_ROOT; no compiler nests its locks deeper
 # Options that say where and as whom an engine serves; compiled code does not depend on them.
 WHERE = ("--served-model-name", "--host", "--port", "--master-addr", "--master-port", "--node-rank", "--api-key")
 
@@ -189,9 +190,8 @@ def cold_by_rank(paths: Mapping[str, str], rank: int, order: tuple[str, ...]) ->
         return f"rank {rank} as before, but the order was {', '.join(before.order)}: nothing of this box goes cold"
     size = len(before.order)
     return (
-        f"this box is rank {rank} now, it was {before.rank} of {size}: its weight snapshot and what torch.compile and "
-        f"autotuning kept for rank {before.rank} are cold ({paths['cache.keyed']}); "
-        f"HEAD_HOST or ROLE keep the order"
+        f"this box is rank {rank} now, it was {before.rank} of {size}: what torch.compile and autotuning kept for rank "
+        f"{before.rank} is cold ({paths['cache.keyed']}); HEAD_HOST or ROLE keep the order"
     )
 
 
@@ -213,9 +213,6 @@ def autotune_differs(states: Iterable[str]) -> bool:
     return len({text.endswith("autotune kept") for text in states if text}) > 1
 
 
-LOCK_DEPTH = 8  # torch's cpp_extension calls its file `lock`; Triton, FlashInfer and ninja end theirs in .lock
-
-
 def sweep_locks(root: Path, proc: Path = Path("/proc")) -> list[str]:
     """Remove lock files below `root` that no process has open or locked; a killed compiler leaves one, and the next
     waits for ever. Call it while no engine of this box runs. Returns the removed paths.
@@ -224,6 +221,7 @@ def sweep_locks(root: Path, proc: Path = Path("/proc")) -> list[str]:
     for folder, names, files in os.walk(root):
         if len(Path(folder).relative_to(root).parts) >= LOCK_DEPTH:
             names.clear()
+        # torch's cpp_extension calls its file `lock`; Triton, FlashInfer and ninja end theirs in .lock
         found += [Path(folder) / name for name in files if name == "lock" or name.endswith(".lock")]
     if not found:
         return []

@@ -119,7 +119,7 @@ KNOBS: tuple[Knob, ...] = (
         "3600",
         "Longest wait from launching vLLM to its API answering on the head; then the generation is ended.",
         unit="s",
-        measured="reported: cold boot about 480 s at TP=4, about 180 s with weight snapshots",
+        measured="reported: a cold boot takes about 480 s at TP=4",
         scope="box",
     ),
     Knob(

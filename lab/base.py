@@ -47,9 +47,7 @@ def ensure() -> str:
     if found.returncode == 0 and found.stdout.strip() == wanted:
         return image()
     if "Cannot connect" in found.stderr:
-        raise Refusal(
-            "Docker", "no engine answers", "a Docker engine", "eval export DOCKER_HOST=$(.ci/docker-engine start)"
-        )
+        raise Refusal("Docker", "no engine answers", "a Docker engine", "export DOCKER_HOST=$(.ci/docker-engine start)")
     started = time.monotonic()
     print(f"glm53: making {image()} from Debian {SUITE} and the CPU wheel (once)", file=sys.stderr, flush=True)
     root = debian()

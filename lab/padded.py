@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.refusal import Refusal
+from entrypoint.sizing.padding import OVERLAY
 from experimental.overlays import CONTAINER, Mount, common_mounts, read
 from lab.model import ODD, tiny
 from launcher.paths import ROOT, cache
 from launcher.verbs.pad import make
 
-OVERLAY = "tp_pad"
 SIZES = (3, 6)
 
 

@@ -27,7 +27,7 @@ class Box:
 
     @property
     def path(self) -> Path:
-        """The box's folder: spec.json, keeper.json, kit.log, logs/, state/, cache/, home/."""
+        """The box's folder: spec.json, keeper.json, kit.log, logs/, state/, home/, tmp/."""
         return Path(self.folder)
 
 
@@ -39,7 +39,7 @@ class Lab:
     block        third number of its loopback addresses
     namespaces   whether each box is a pid namespace of its own
     set          knobs for all boxes ("TP") or for one ("box2.TP"), as the user gave them
-    ports        of the door and of the page, the same on every box
+    api_port     of the door, status_port: of the page; the same on every box
     provider     a module of lab/providers
     starter      (pid, born) of the `lab up` that is still starting its boxes; (0, 0) afterwards
     tree         a folder with vllm/ that the engine's Python takes before its own; "" for none

@@ -45,7 +45,7 @@ KNOBS: tuple[Knob, ...] = (
         "CACHE_HOME",
         "path",
         None,
-        "Host directory for compiled kernels and weight snapshots; unset is the volume glm53_cache.",
+        "Host directory for compiled kernels; unset is the volume glm53_cache.",
         scope="launcher",
         check=_absolute,
     ),
