@@ -71,6 +71,7 @@ async def launch(boot: Boot) -> None:
         box=boot.lan,
         incarnation=f"{own.instance}.{own.n}",
         log_max_bytes=settings.integer("LOG_MAX_BYTES"),
+        nice=settings.integer("ENGINE_NICE"),
     )
     recall.engine_is_up(boot)
     if await _started(boot, boot.engine):

@@ -54,6 +54,7 @@ class Engine:
     command      argv and the whole environment
     log_path     vllm.log; beside it `<log>.family` holds what runs, for the next kit if this one is killed
     on_line      called with every line the engine prints
+    nice         how far it steps back for the kit when processors are short, 0 to 19
     box          this box's lan address, and `incarnation`: marks in the environment of everything started
     """
 
@@ -66,8 +67,10 @@ class Engine:
         box: str,
         incarnation: str,
         log_max_bytes: int = 200 * MIB,
+        nice: int = 0,
     ) -> None:
         self.command = command
+        self.nice = nice
         self.incarnation = incarnation
         self.note = note_path(log_path)
         self.log = EngineLog(log_path, log_max_bytes, on_line)
@@ -90,6 +93,7 @@ class Engine:
         try:
             self._guard = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(GUARD), str(self.note), str(report), str(os.getpid())),
+                str(self.nice),
                 *self.command.argv,
                 env={**self.command.environment, **self._marks},
                 cwd="/",

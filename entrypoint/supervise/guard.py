@@ -1,4 +1,4 @@
-"""The guard: a small process between the kit and vLLM. Run as `python -I -S guard.py NOTE FD KIT argv...`.
+"""The guard: a small process between the kit and vLLM. Run as `python -I -S guard.py NOTE FD KIT NICE argv...`.
 
 It is a subreaper, so that nothing vLLM starts can leave its family; it notes processes and shared memory in the
 file NOTE while they live; and it ends all of them when vLLM's main process ends or the kit dies (even by kill -9).
@@ -39,10 +39,11 @@ KILL_S = 30.0
 class Guard:
     """One run of one engine."""
 
-    def __init__(self, note: str, report: int, kit: int, argv: list[str]) -> None:
+    def __init__(self, note: str, report: int, kit: int, nice: int, argv: list[str]) -> None:
         self.note = note
         self.report = report
         self.kit = kit
+        self.nice = nice
         self.argv = argv
         self.main = 0
         self.over = False
@@ -142,8 +143,12 @@ class Guard:
             os.killpg(self.main, number)
 
     def _become_engine(self) -> None:
-        """In the child: its own session, ended with the guard, default signals, then vLLM."""
+        """In the child: its own session, ended with the guard, default signals, stepping back, then vLLM."""
         os.setsid()
+        os.nice(self.nice)
+        # Outside a container the kernel shares processors between sessions, and niceness counts within one only.
+        with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:  # noqa: PTH123
+            group.write(str(self.nice))
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         try:
@@ -154,4 +159,4 @@ class Guard:
 
 
 if __name__ == "__main__":
-    Guard(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]).run()
+    Guard(sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5:]).run()

@@ -44,7 +44,7 @@ def program(source: str) -> Command:
 
 
 def engine(source: str, folder: Path, box: str, on_line: Callable[[str], None] | None = None) -> Engine:
-    return Engine(program(source), folder / "vllm.log", on_line, box=box, incarnation=f"{box}/1")
+    return Engine(program(source), folder / "vllm.log", on_line, box=box, incarnation=f"{box}/1", nice=3)
 
 
 async def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
@@ -421,3 +421,22 @@ async def test_semaphores_of_a_killed_engine_go_too(tmp_path: Path, box: str) ->
     stopped = await run.stop(1)
     assert not segment.exists()
     assert str(segment) in stopped.removed
+
+
+async def test_the_engine_steps_back_for_the_kit_and_its_session_too(tmp_path: Path, box: str) -> None:
+    """Where the kernel shares processors between sessions, niceness alone would count within vLLM's session only."""
+    one = engine(
+        """
+        import os
+        print("nice", os.nice(0))
+        path = "/proc/self/autogroup"
+        print("session", open(path).read().split()[-1] if os.path.exists(path) else "none")
+        """,
+        tmp_path,
+        box,
+    )
+    await one.start()
+    await one.wait()
+    await one.stop(5)
+    assert f"nice {os.nice(0) + 3}" in one.tail()
+    assert {"session 3", "session none"} & set(one.tail())
