@@ -17,6 +17,11 @@ class Refusal(Exception):
     expected: str
     cure: str
 
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Itself, so that one and several are caught alike."""
+        return (self,)
+
     def __str__(self) -> str:
         return f"{self.setting}: seen {self.seen}; expected {self.expected}. {self.cure}"
 

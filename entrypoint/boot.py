@@ -179,6 +179,10 @@ class Boot:
         self.member_answers += 1
         return self.driver.answer(nonce, dialled) if self.driver else b"{}"
 
+    def refuse_also(self, *found: Refusal) -> None:
+        """Add to this box's own refusals what is not among them."""
+        self.refuse(local=(*self.local_refusals, *(one for one in found if one not in self.local_refusals)))
+
     def refuse(self, *, local: Sequence[Refusal] | None = None, group: Sequence[Refusal] | None = None) -> None:
         """Set one kind of refusals; the driver shows the state to the others, the log shows news once."""
         before = self.refusals

@@ -61,7 +61,7 @@ async def run(stages: Sequence[Stage[Boot]], each: str, environ: dict[str, str])
         await _leave(boot)
     except (Refusal, Refusals) as error:
         boot.board.end(failed=True)
-        status = await _refused(boot, error.refusals if isinstance(error, Refusals) else (error,))
+        status = await _refused(boot, error.refusals)
     finally:
         await _close(boot)
     return status
@@ -187,8 +187,7 @@ async def _leave(boot: Boot) -> None:
 
 async def _refused(boot: Boot, refusals: tuple[Refusal, ...]) -> int:
     """A refusal is a state: page up, others see it, until TERM. With ON_REFUSAL=exit: status 2."""
-    if any(one not in boot.refusals for one in refusals):
-        boot.refuse(local=(*boot.local_refusals, *(one for one in refusals if one not in boot.refusals)))
+    boot.refuse_also(*(one for one in refusals if one not in boot.group_refusals))
     if boot.driver is not None and boot.engine is not None:
         await stop_engine(boot)
         boot.driver.gone = True

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from core.knob import Knob
+from group.ports import parse_range
 
 
 def _range(text: str) -> str | None:
-    low, _, high = text.partition("-")
-    if low.isdigit() and high.isdigit() and 1024 <= int(low) < int(high) <= 65535:
-        return None
-    return "a range such as 20000-28191"
+    try:
+        parse_range(text)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _second(value: float) -> str | None:

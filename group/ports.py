@@ -6,8 +6,10 @@ import socket
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """`20000-28191` -> (20000, 28191), both included."""
+    """`20000-28191` -> (20000, 28191), both included. Raises ValueError that says what is accepted."""
     low, _, high = text.partition("-")
+    if not (low.isdigit() and high.isdigit() and 1024 <= int(low) < int(high) <= 65535):
+        raise ValueError("a range such as 20000-28191")
     return int(low), int(high)
 
 

@@ -30,12 +30,9 @@ def main(arguments: list[str]) -> int:
         verb, rest = find(arguments)
         with cleanly_ended():
             return verb(rest)
-    except Refusals as refusals:
-        for refusal in refusals.refusals:
+    except (Refusal, Refusals) as error:
+        for refusal in error.refusals:
             print(f"glm53: {refusal}", file=sys.stderr)
-        return 2
-    except Refusal as refusal:
-        print(f"glm53: {refusal}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as told:
         number = told.number if isinstance(told, Told) else int(signal.SIGINT)

@@ -23,6 +23,7 @@ from entrypoint.plan import group_plan
 from entrypoint.serve import box_nccl, box_paths, engine_command, shown
 from entrypoint.serve.environment import KIT_ROOT
 from entrypoint.sizing.sizing import BoxMemory, size
+from group.ports import parse_range
 
 VERSION = 1
 # Stand-ins for what only a running group knows; recognisable, so that nobody copies them into a command.
@@ -94,7 +95,7 @@ def _command(settings: Settings, plan: GroupPlan, role: str, of_overlays: Mappin
         engine_address=HEAD if rank == 0 else THIS,
         socket_ifname=IFNAME,
         master_address=HEAD,
-        master_port=int(str(settings["PORT_RANGE"]).partition("-")[0]),
+        master_port=parse_range(settings.text("PORT_RANGE"))[0],
         api_port=LOOPBACK_PORT,
         rails=DEVICES,
         nccl=box_nccl(settings),

@@ -57,8 +57,7 @@ async def launch(boot: Boot) -> None:
         todo = command(boot, settings, os.environ)
         await warmth.before_launch(boot, settings, todo)
     except (Refusal, Refusals) as error:
-        found = error.refusals if isinstance(error, Refusals) else (error,)
-        boot.refuse(local=found)
+        boot.refuse(local=error.refusals)
         if boot.exits:
             raise
         await driver.until(lambda: False)  # the machine ends this generation: this box refuses

@@ -69,7 +69,7 @@ async def _stay_refused(boot: Boot, rows: Sequence[Row]) -> NoReturn:
     """PREFLIGHT=strict or FABRIC_CHECK=strict: what is wrong with this box is cured before it serves."""
     _, driver, _ = boot.need()
     found = tuple(Refusal(row.name, row.seen, row.expected or "nothing wrong", row.cure) for row in rows)
-    boot.refuse(local=(*boot.local_refusals, *found))
+    boot.refuse_also(*found)
     if boot.exits:
         raise Refusals(found)
     await driver.until(lambda: False)
@@ -88,8 +88,7 @@ async def size(boot: Boot) -> None:
     try:
         plan, sizing = plans.sized_plan(boot, settings, boxes)
     except (Refusal, Refusals) as error:
-        found = error.refusals if isinstance(error, Refusals) else (error,)
-        await _hold(boot, found)  # other boxes may bring other memory
+        await _hold(boot, error.refusals)  # other boxes may bring other memory
     assert boot.facts is not None
     interfaces = {boot.lan: boot.facts.interfaces, **{lan: view.about.interfaces for lan, view in views.items()}}
     boot.netdevs = engine_addresses(interfaces, subnets(settings))

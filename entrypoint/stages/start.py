@@ -164,7 +164,7 @@ async def facts(boot: Boot) -> None:
     refusals += access.refusals(boot.environ, early_settings(boot.environ)["STATUS_BIND"], boot.lan, boot.tp)
     refusals += await _open_door(boot, settings)
     if refusals:
-        boot.refuse(local=(*boot.local_refusals, *refusals))
+        boot.refuse_also(*refusals)
         if boot.exits:
             raise Refusals(tuple(refusals))
     if not boot.lan:

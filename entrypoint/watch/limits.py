@@ -1,4 +1,7 @@
-"""How often a box may try again, and what an unclean reboot means. Pure: counts in, counts and a verdict out."""
+"""How often a box may try again, what an unclean reboot means, and when memory that does not come back has settled.
+
+Pure: counts in, counts and a verdict out.
+"""
 
 from __future__ import annotations
 

@@ -39,11 +39,11 @@ def kit_starts(boot: Boot) -> None:
         cure = (
             "Look at journalctl -k -b -1 and the power; then stop and start this box's kit: a clean stop forgets them."
         )
-        boot.refuse(local=(*boot.local_refusals, Refusal("reboots", seen, "at most one", cure)))
+        boot.refuse_also(Refusal("reboots", seen, "at most one", cure))
     for cause, text in limits.CAUSES.items():
         cap = int(boot.text("RETRIES", "5"))
         if store.count(f"tries_{cause}") >= cap:
-            boot.refuse(local=(*boot.local_refusals, _capped(boot, text, store.count(f"tries_{cause}"), "")))
+            boot.refuse_also(_capped(boot, text, store.count(f"tries_{cause}"), ""))
 
 
 def engine_is_up(boot: Boot) -> None:
@@ -81,7 +81,7 @@ async def generation_ended(boot: Boot, reason: str, died: bool, served_s: float)
     text = f"{again.count} of {cap}: {limits.CAUSES[cause]}"
     log("watch", text, reason=reason)
     if again.stop:
-        boot.refuse(local=(*boot.local_refusals, _capped(boot, limits.CAUSES[cause], again.count, reason)))
+        boot.refuse_also(_capped(boot, limits.CAUSES[cause], again.count, reason))
         if boot.exits:
             raise Refusals(boot.local_refusals)
     elif again.pause_s:
