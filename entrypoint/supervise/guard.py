@@ -159,4 +159,4 @@ class Guard:
 
 
 if __name__ == "__main__":
-    Guard(sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5:]).run()
+    Guard(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]).run()
