@@ -19,7 +19,7 @@ from hosts.local import Local
 from image.identity import IMAGE_ID, image_id
 from lab import model, processes
 from lab.processes import Process
-from lab.providers.process import KIT_TITLES, Kept, What
+from lab.providers.process import Kept, What, part
 from lab.state import Box, Lab
 from launcher.paths import ROOT
 
@@ -183,13 +183,7 @@ def find(lab: Lab, box: Box, what: What) -> list[Process]:
     """The kit; the engine; vLLM's workers; or all of the box."""
     del lab
     family = sorted(inside(box), key=lambda process: process.born)
-    if what == "box":
-        return family
-    kits = [process for process in family if any(words in process.title for words in KIT_TITLES)]
-    if what == "kit":
-        return kits[:1]
-    engine = [process for process in family if process not in kits]
-    return engine if what == "engine" else [process for process in engine if process.title.startswith("VLLM::Worker")]
+    return family if what == "box" else part(family, what)
 
 
 def pause(lab: Lab, box: Box) -> int:

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -206,9 +206,11 @@ def process_one(lab: Lab, box: Box) -> Process | None:
 
 def find(lab: Lab, box: Box, what: What) -> list[Process]:
     """The kit; the engine (all that the kit started or left); vLLM's workers; or the whole box."""
-    if what == "box":
-        return everything(lab, box)
-    family = inside(lab, box)
+    return everything(lab, box) if what == "box" else part(inside(lab, box), what)
+
+
+def part(family: Sequence[Process], what: What) -> list[Process]:
+    """What `find` names of the processes of a box, oldest first."""
     kits = [process for process in family if any(words in process.title for words in KIT_TITLES)]
     if what == "kit":
         return kits[:1]
