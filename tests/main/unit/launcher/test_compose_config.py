@@ -112,7 +112,9 @@ def test_every_overlay_is_valid_laid_over_the_box_and_its_settings_can_be_change
     optional = [word for overlay in overlays if not overlay.default for word in ("--with", overlay.name)]
     environment = service(real_compose, *optional, shell=dict.fromkeys(switches, ""))["environment"]
     assert {switch: environment[switch] for switch in switches} == dict.fromkeys(switches, "1")
-    environment = service(real_compose, *optional, shell=dict.fromkeys(switches, "0"))["environment"]
+    environment = service(real_compose, shell=dict.fromkeys(switches, "1"))["environment"]
+    assert {switch: environment[switch] for switch in switches} == dict.fromkeys(switches, "1")
+    environment = service(real_compose, shell=dict.fromkeys(switches, "0"))["environment"]
     assert not {*switches} & {*environment}, "a switch of 0 leaves its overlay out"
 
 
