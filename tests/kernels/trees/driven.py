@@ -6,38 +6,19 @@ by a few lines of torch or by a note that it was called.
 # ruff: noqa: E402
 
 import importlib
-import importlib.machinery
 import json
 import os
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
-from transformers.utils import is_torchvision_available
 
-assert not is_torchvision_available()  # asked before the stand-in is there: transformers keeps the answer
+from tests.fixtures.absent import TORCHVISION, stand_in
 
-
-class Missing(ModuleType):
-    """A module whose every attribute is an empty class: torchvision does not import beside a CPU torch."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.__path__: list[str] = []
-        self.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
-
-
-for missing in ("torchvision", "torchvision.transforms", "torchvision.transforms.v2"):
-    sys.modules[missing] = Missing(missing)
+stand_in(*TORCHVISION)
 import vllm.model_executor.layers.mamba.ops.causal_conv1d as stock_conv
 import vllm.tilelang_utils as tilelang_utils
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
