@@ -25,6 +25,7 @@ from typing import Any
 
 from core.refusal import Refusal
 from image.bases import Base, Bases, choose, load, releases, repository
+from image.identity import image_id
 from image.inspection import inspect
 from launcher.paths import ROOT, cache
 
@@ -176,9 +177,9 @@ def build(options: Options, bases: Bases, say: Callable[[str], None]) -> int:
         say("\n".join(options.log.read_text(errors="replace").splitlines()[-25:]))
         return status
     _label(options.tag, plan["label"].argv)
-    labels = json.loads(_output(plan["inspect"].argv))[0]
-    say(f"built {options.tag} {labels['Id']}")
-    for name, value in sorted((labels["Config"]["Labels"] or {}).items()):
+    found = _output(plan["inspect"].argv)
+    say(f"built {options.tag} {image_id(found)}")
+    for name, value in sorted((json.loads(found)[0]["Config"]["Labels"] or {}).items()):
         if name.startswith(("org.glm53.", "org.opencontainers.image.base")):
             say(f"  {name} = {value}")
     return subprocess.run(plan["push"].argv, check=False).returncode if options.push else 0
