@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gate.right import sandbox
-from launcher.paths import ROOT
+from tests.fixtures.docker_engine import docker_engine
 
 IMAGE = "glm53-gate-test:python"
 LIBRARIES = "import pathlib; print(*{w for w in pathlib.Path('/proc/self/maps').read_text().split() if '.so' in w})"
@@ -49,13 +49,7 @@ def python_tar(file: Path) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    done = subprocess.run(
-        [str(ROOT / ".ci" / "docker-engine"), "start"], stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode == 3:
-        pytest.skip("no Docker engine answers, and starting one needs root")
-    assert done.returncode == 0
-    os.environ["DOCKER_HOST"] = done.stdout.strip()
+    docker_engine()
     file = tmp_path_factory.mktemp("image") / "python.tar"
     python_tar(file)
     path = "ENV PATH=/usr/bin LD_LIBRARY_PATH=" + str(Path(sys.base_prefix) / "lib")

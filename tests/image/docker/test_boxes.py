@@ -1,7 +1,6 @@
 """Two boxes as containers of the image: they find each other on a LAN of their own, elect, and serve."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,17 +13,12 @@ from lab.processes import wait_until
 from lab.providers import docker
 from lab.state import Lab
 from launcher.paths import ROOT
+from tests.fixtures.docker_engine import docker_engine
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    done = subprocess.run(
-        [str(ROOT / ".ci" / "docker-engine"), "start"], stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode == 3:
-        pytest.skip("no Docker engine answers, and starting one needs root")
-    assert done.returncode == 0
-    os.environ["DOCKER_HOST"] = done.stdout.strip()
+    docker_engine()
     made, held = cluster.create("boxes", 2, {}, provider="docker")
     try:
         with held:

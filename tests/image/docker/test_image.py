@@ -1,7 +1,6 @@
 """The real image on the lab's base: built, verified inside, looked at from outside, and all cache the second time."""
 
 import json
-import os
 import platform
 import re
 import shutil
@@ -17,6 +16,7 @@ from image.inspection import RECORD, docker, extract, inspect
 from lab import base
 from launcher.paths import ROOT
 from launcher.verbs import patches as verb
+from tests.fixtures.docker_engine import docker_engine
 
 TAG = "glm53:test"
 pytestmark = pytest.mark.timeout(900)  # a first build imports vLLM in a container, which a busy machine takes long for
@@ -26,13 +26,7 @@ SECRET = "planted-where-people-have-secrets"
 @pytest.fixture(scope="module", autouse=True)
 def engine() -> None:
     """A Docker engine: the one that answers, or one of our own. It is left running for the next suite."""
-    done = subprocess.run(
-        [str(ROOT / ".ci" / "docker-engine"), "start"], stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode == 3:
-        pytest.skip("no Docker engine answers, and starting one needs root")
-    assert done.returncode == 0
-    os.environ["DOCKER_HOST"] = done.stdout.strip()
+    docker_engine()
     base.ensure()
 
 
