@@ -25,7 +25,10 @@ from launcher.paths import ROOT
 
 TAG = "glm53:lab"
 NETWORKS = ("lan", "fabric0", "fabric1")
+FABRIC_MTU = 9000  # as docs/host-setup.md sets it on every rail
+OVERRIDE = "override.json"  # in a box's folder: laid over everything else, as the user's own -f is
 FILES = ("compose/glm53.yaml", "compose/lab.yaml")
+PAUSE_TRIES = 5  # runc may not be able to freeze a box whose processes are all at work ("unable to freeze")
 # Of the process provider's environment: what a container has of its own, or the image sets.
 OWN = ("PATH", "LANG", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONPYCACHEPREFIX")
 LABEL = "glm53.lab"
@@ -48,6 +51,11 @@ def subnets(block: int) -> dict[str, str]:
 def container(lab: Lab, box: Box) -> str:
     """The container's name, also its project's and the front part of its volumes'."""
     return f"glm53-{lab.group}-{box.name}"
+
+
+def network_name(lab: Lab, network: str) -> str:
+    """What Docker calls one of NETWORKS of this lab."""
+    return f"glm53-{lab.group}-{network}"
 
 
 def overlay(lab: Lab, box: Box, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -76,14 +84,15 @@ def overlay(lab: Lab, box: Box, environment: Mapping[str, str]) -> dict[str, Any
                 },
             }
         },
-        "networks": {network: {"external": True, "name": f"glm53-{lab.group}-{network}"} for network in NETWORKS},
+        "networks": {network: {"external": True, "name": network_name(lab, network)} for network in NETWORKS},
         "volumes": {volume: {"name": f"{name}-{volume}"} for volume in ("cache", "logs", "state")},
     }
 
 
 def compose(lab: Lab, box: Box, *words: str) -> list[str]:
-    """The docker compose command line for one box. Pure."""
-    files = [*(str(ROOT / file) for file in FILES), str(box.path / "compose.json")]
+    """The docker compose command line for one box."""
+    own = [file for file in ("compose.json", OVERRIDE) if file != OVERRIDE or (box.path / file).exists()]
+    files = [*(str(ROOT / file) for file in FILES), *(str(box.path / file) for file in own)]
     return ["docker", "compose", "-p", container(lab, box), *(w for file in files for w in ("-f", file)), *words]
 
 
@@ -104,9 +113,9 @@ def prepare(lab: Lab) -> None:
     if build.run(["--base", "lab", "--tag", TAG], said.append):
         raise Refusal("image", said[-1].splitlines()[-1], "a build that ends well", "image/build.sh --base lab")
     for network, subnet in subnets(lab.block).items():
-        _docker(
-            "network", "create", "--subnet", subnet, "--label", f"{LABEL}={lab.group}", f"glm53-{lab.group}-{network}"
-        )
+        size = () if network == "lan" else ("--opt", f"com.docker.network.driver.mtu={FABRIC_MTU}")
+        label = f"{LABEL}={lab.group}"
+        _docker("network", "create", "--subnet", subnet, *size, "--label", label, network_name(lab, network))
 
 
 def start(lab: Lab, box: Box, argv: list[str], environment: Mapping[str, str], claim: int | None) -> None:
@@ -189,7 +198,13 @@ def find(lab: Lab, box: Box, what: What) -> list[Process]:
 def pause(lab: Lab, box: Box) -> int:
     """Freeze the container; how many processes were in it."""
     family = inside(box)
-    _docker("pause", container(lab, box))
+    for left in reversed(range(PAUSE_TRIES)):
+        try:
+            _docker("pause", container(lab, box))
+            break
+        except Refusal:
+            if not left:
+                raise
     return len(family)
 
 
@@ -204,14 +219,20 @@ def host(lab: Lab, box: Box) -> Local:
     return Local(box.name, ("docker", "exec", container(lab, box)))
 
 
+def remove(lab: Lab, box: Box) -> None:
+    """Take the box's container and volumes down; what it logged stays in its folder."""
+    if (box.path / "compose.json").exists():
+        resume(lab, box)
+        kit_log(box)
+        _compose(lab, box, "down", "--volumes", "--timeout", "5")
+
+
 def leftovers(lab: Lab) -> list[str]:
     """Take containers, volumes and networks down; what is still there, one line each."""
     for box in lab.boxes:
-        if (box.path / "compose.json").exists():
-            kit_log(box)
-            _compose(lab, box, "down", "--volumes", "--timeout", "5")
+        remove(lab, box)
     for network in NETWORKS:
-        subprocess.run(["docker", "network", "rm", f"glm53-{lab.group}-{network}"], capture_output=True, check=False)
+        subprocess.run(["docker", "network", "rm", network_name(lab, network)], capture_output=True, check=False)
     found = []
     for kind, words in {
         "container": ("ps", "-a", "--format", "{{.Names}}"),
