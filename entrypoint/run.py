@@ -109,7 +109,7 @@ async def _over(boot: Boot) -> None:
     """Raise GenerationOver when the machine stops this box."""
     while boot.driver is None:
         await asyncio.sleep(0.05)
-    await boot.driver.until(lambda: False)
+    await boot.driver.over()
 
 
 async def _clear(boot: Boot) -> None:

@@ -10,6 +10,7 @@ import secrets
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 from core.log import log
 from group.ask import boottime
@@ -192,19 +193,33 @@ class Driver:
     async def until(self, holds: Callable[[], bool]) -> None:
         """Return when `holds()`. Raises GenerationOver when the generation ends first."""
         while True:
-            if self.own.state == "stopping":
-                raise GenerationOver(self.own.reason)
+            self._still_on()
             if holds():
                 return
-            await self.changed(TICK_S)
+            await self.changed(TICK_S)  # what `holds` looks at may change without a word
 
     async def pause(self, seconds: float) -> None:
         """Return after `seconds`, however often something changes. Raises GenerationOver when the generation ends."""
         due = boottime() + seconds
-        await self.until(lambda: boottime() >= due)
+        self._still_on()
+        while (left := due - boottime()) > 0:
+            await self.changed(left)
+            self._still_on()
+
+    async def over(self) -> NoReturn:
+        """Raise GenerationOver when the generation ends."""
+        while True:
+            self._still_on()
+            await self._changed.wait()
+
+    def _still_on(self) -> None:
+        if self.own.state == "stopping":
+            raise GenerationOver(self.own.reason)
 
     async def run(self) -> None:
-        """Tick for ever: deadlines and the self-fence need steps even when nothing arrives."""
+        """Tick for ever: deadlines and the self-fence need steps even when nothing arrives. Wakes nobody for nothing:
+        an idle kit is to cost next to no processor time.
+        """
         while True:
-            self.poke()
+            self._step(None)
             await asyncio.sleep(TICK_S)

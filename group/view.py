@@ -9,6 +9,7 @@ import ipaddress
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from preflight.facts.types import Interface
@@ -196,9 +197,14 @@ class _Fields:
 
     def address(self, name: str) -> str:
         try:
-            return str(ipaddress.IPv4Address(self.text(name, 15)))
+            return _dotted(self.text(name, 15))
         except ValueError:
             raise ValueError(f"{self.where}.{name}: not an IPv4 address") from None
+
+
+@lru_cache(64)  # the same few addresses come every second, from every box
+def _dotted(text: str) -> str:
+    return str(ipaddress.IPv4Address(text))
 
 
 def parse_view(text: str | bytes) -> View:

@@ -60,8 +60,7 @@ async def launch(boot: Boot) -> None:
         boot.refuse(local=error.refusals)
         if boot.exits:
             raise
-        await driver.until(lambda: False)  # the machine ends this generation: this box refuses
-        return
+        await driver.over()  # the machine ends this generation: this box refuses
     log("launch", " ".join(mask_argv(todo.argv)))
     boot.engine = Engine(
         todo,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,16 +37,15 @@ class Counters:
         return self.generated, self.prompted, self.kv, self.steps
 
 
+_LINE = re.compile(rf"^({'|'.join(map(re.escape, NAMES))})(?:\{{.*\}})? (\S+)$", re.MULTILINE)
+
+
 def parse(text: str) -> Counters:
     """Counters from the text of /metrics; what is missing is 0. Several engines of one API are added up."""
     found: dict[str, float] = {}
-    for line in text.splitlines():
-        name = line.partition("{")[0].partition(" ")[0]
-        field = NAMES.get(name)
-        if field is None:
-            continue
+    for name, value in _LINE.findall(text):
         try:
-            found[field] = found.get(field, 0.0) + float(line.rpartition(" ")[2])
+            found[NAMES[name]] = found.get(NAMES[name], 0.0) + float(value)
         except ValueError:
             continue  # a line cut short
     return Counters(**found)

@@ -1,4 +1,4 @@
-"""One look a second at this box's engine: does its boot move, does it compile, does it get orders."""
+"""A look every second at this box's engine, every two once it serves: does it move, compile, get orders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from entrypoint.boot import Boot
 from entrypoint.supervise import Engine
 from entrypoint.watch.counters import Activity, activity, size_of
 
-LOOK_S = 1.0
+LOOK_S, SERVING_LOOK_S = 1.0, 2.0  # a look reads /proc of the whole box: a millisecond
 CACHE_EVERY = 10  # looks; a cache folder may hold many files
 RSS_STEP = 16 * 1024**2
 READ_STEP = 1024**2
@@ -37,4 +37,4 @@ async def observe(boot: Boot, engine: Engine) -> None:
             boot.pulse += 1
             last, line = now, newest
         boot.activity, looks = now, looks + 1
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(SERVING_LOOK_S if boot.proved else LOOK_S)
