@@ -1,8 +1,8 @@
 """What the image and the mounted overlays do to the checkpoint's weights, as one tag in the group plan.
 
 Ranks with weights treated in two ways would answer nonsense together, so boxes compare the tag before anything loads.
-What was kept of one treatment (graphs, tuning results, a snapshot of processed weights) must not meet another, so the
-tag is part of the keyed caches' name (entrypoint/caches.py).
+What was kept of one treatment (graphs, tuning results, what an overlay of somebody's own keeps there) must not meet
+another, so the tag is part of the keyed caches' name (entrypoint/caches.py).
 """
 
 from __future__ import annotations
