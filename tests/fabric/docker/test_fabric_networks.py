@@ -106,3 +106,16 @@ def test_a_box_paused_before_it_arrives_is_named(lab: Lab) -> None:
         docker.pause(scenario.lab, third)
         scenario.until("stage=fabric boxes in the fabric check", scenario.lab.boxes[:2])
         assert any(f"fabric check: {scenario.name(3)} did not arrive" in one for one in scenario.faults())
+
+
+@pytest.mark.full
+def test_a_box_paused_in_the_all_reduce_is_named(lab: Lab) -> None:
+    """Shaped, so that the all-reduce takes seconds: 1.7 s for 16 MiB between three boxes, three times over."""
+    with started(lab, FABRIC_CHECK_BYTES="16MiB", FABRIC_CHECK_TIMEOUT_S="30") as scenario:
+        third = scenario.box(3)
+        scenario.shape(third, "fabric0", "100mbit")
+        scenario.go()
+        scenario.until("stage=fabric joining", (third,))
+        docker.pause(scenario.lab, third)
+        scenario.until("stage=fabric boxes in the fabric check", scenario.lab.boxes[:2])
+        assert any(f"fabric check: {scenario.name(3)}: silent for 5 s" in one for one in scenario.faults())
