@@ -2,12 +2,14 @@
 
 What the kit adds is everything beyond the engine's own start: noticing, stopping, confirming, agreeing, starting the
 kit itself. Nobody can notice a rank that stands still on an idle engine before IDLE_CANARY_S + WEDGE_S, and what the
-network takes of a fault's time is the fault's. Writes bench/results/recovery.json; standard library only.
+network takes of a fault's time is the fault's. Writes bench/results/recovery.json, where a run replaces the one with
+the same engine, boxes and seed; standard library only.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import statistics
 import sys
@@ -77,14 +79,26 @@ def table(rows: list[Row]) -> Row:
     }
 
 
+def kept(new: list[Row]) -> list[Row]:
+    """The recorded runs that none of `new` replaces."""
+    file = machine.RESULTS / "recovery.json"
+    known: list[Row] = json.loads(file.read_text())["runs"] if file.exists() else []
+
+    def which(run: Row) -> tuple[Any, ...]:
+        return run["engine"], run["boxes"], run["seed"]
+
+    return [run for run in known if which(run) not in {which(one) for one in new}]
+
+
 def main() -> int:
     """Exit status 1 when a fault was not survived."""
     parser = argparse.ArgumentParser(prog="bench.recovery", description="Recovery beside the engine's own start.")
     parser.add_argument("files", type=Path, nargs="+", help="what bench.chaos wrote")
     parser.add_argument("--note", default="", help="what a reader of the result has to know")
     chosen = parser.parse_args()
-    runs = [table([json.loads(line) for line in file.read_text().splitlines()]) for file in chosen.files]
-    machine.write("recovery", {"note": chosen.note, "runs": runs})
+    today = {"date": datetime.date.today().isoformat(), "note": chosen.note}
+    runs = [today | table([json.loads(line) for line in file.read_text().splitlines()]) for file in chosen.files]
+    machine.write("recovery", {"runs": [*kept(runs), *runs]})
     return 0 if all(run["survived"] == run["faults"] for run in runs) else 1
 
 
