@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from bench.kernels_sizes import HIDDEN, INTERMEDIATE, LM_HEAD, SIZES, TOPK
+from bench.kernels_sizes import EXPERTS, HIDDEN, INTERMEDIATE, LM_HEAD, SIZES, TOPK
 from experimental.dense_fp8 import launch as fp8
 from experimental.dense_w4 import launch as w4
 from experimental.moe_decode import launch as moe
@@ -72,7 +73,11 @@ def dense_fp8_case(n: int, k: int, m: int, kind: torch.dtype) -> tuple[Callable[
 
 
 def routed(m: int, experts: int, kind: str) -> torch.Tensor:
-    """int32 ids [m, TOPK]: "random", "skips" (some -1, a whole token too), "none" (all -1), "same" (one expert all)."""
+    """int32 ids [m, TOPK].
+
+    "random"; "skewed": a few experts get most tokens; "skips": some -1, a whole token too; "none": all -1; "same":
+    eight experts for all tokens; "last": one expert for all, the one farthest into the tensors, and no other choice.
+    """
     ids = torch.stack([torch.randperm(experts, device="cuda")[:TOPK] for _ in range(m)]).to(torch.int32)
     if kind == "skips":
         ids[torch.rand(m, TOPK, device="cuda") < 0.3] = -1
@@ -80,7 +85,13 @@ def routed(m: int, experts: int, kind: str) -> torch.Tensor:
     elif kind == "none":
         ids.fill_(-1)
     elif kind == "same":
-        ids = torch.arange(TOPK, dtype=torch.int32, device="cuda").repeat(m, 1)
+        ids = ids[:1].repeat(m, 1)
+    elif kind == "skewed":
+        liked = torch.arange(1, experts + 1, device="cuda")[torch.randperm(experts, device="cuda")].float() ** -1.5
+        ids = torch.multinomial(liked.repeat(m, 1), TOPK).to(torch.int32)
+    elif kind == "last":
+        ids.fill_(-1)
+        ids[:, TOPK // 2] = experts - 1
     return ids
 
 
@@ -142,6 +153,10 @@ def sweep(report: Report) -> None:
             for kind in ("random", "skips") if m not in (2, 16) else ("random", "skips", "none", "same"):
                 call, want = moe_case(layer, m, kind, torch.float32)
                 report.error("moe_decode", f"TP={tp} M={m} {kind}", call(), want)
+        layer = reference.random_experts(EXPERTS, HIDDEN, INTERMEDIATE[tp], "cuda", seed=tp)
+        for m, kind in itertools.product((1, 16, 64), ("random", "skewed", "same", "last")):
+            call, want = moe_case(layer, m, kind, torch.float32)
+            report.error(f"moe_decode of {EXPERTS}", f"TP={tp} M={m} {kind}", call(), want)
     for m in (1, 8):
         call, want = dense_w4_case(4096, 4096, m, torch.float32)
         report.error("dense_w4 fp32", f"M={m}", call(), want)

@@ -51,7 +51,13 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "checks",
         "largest error of dense_w4, dense_fp8, moe_decode; 1,000 repeats and graph replay",
-        lambda tp: [f"TP={each}, every (N, K), M of 1-64, ids random, skipped, none, one" for each in SIZES],
+        lambda tp: (
+            [f"TP={each}, every (N, K), M of 1-64, 24 experts: ids random, skipped, none, the same" for each in SIZES]
+            + [
+                f"TP={each}, {EXPERTS} experts, 1, 16, 64 tokens: ids random, skewed, the same, the last"
+                for each in SIZES
+            ]
+        ),
     ),
     Section(
         "ceilings",
