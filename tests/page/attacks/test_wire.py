@@ -125,6 +125,7 @@ def test_garbage_is_answered_or_closed(box: Box) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_much_garbage_is_answered_or_closed(box: Box) -> None:
     fuzz(box, 5000, 2)
     well(box)
@@ -136,6 +137,7 @@ def test_json_nobody_asked_for(box: Box) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_much_json_nobody_asked_for(box: Box) -> None:
     fuzz_json(box, 5000, 4)
     well(box)
