@@ -196,6 +196,17 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def by_size(result: dict[str, Any], kernel: str) -> str:
+    """The README's line of a TP: of each size the rates at its token counts, GB/s per SM; dense_fp8's as % of read."""
+    read = result["ceilings"]["read_gbps"]
+    sizes: dict[str, list[str]] = {}
+    for row in result[kernel]:
+        share = kernel == "dense_fp8"
+        rate = f"{100 * row['gbps'] / read:.0f}" if share else f"{row['gbps_per_sm']:.1f}"
+        sizes.setdefault(row["size"].removeprefix(f"TP={result['tp']} "), []).append(rate)
+    return f"- TP={result['tp']}: " + "; ".join(f"{size} {' / '.join(rates)}" for size, rates in sizes.items())
+
+
 def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 

@@ -95,3 +95,11 @@ def test_the_readmes_tables_are_those_of_the_recorded_run() -> None:
     assert checked == ["dense_w4"] * 15 + ["dense_fp8"] * 12 + ["moe_decode"] * 7 + ["sparse_mla"] * 3
     for name, row in result["checks"]["kernels"].items():
         assert f"{row['cases']} cases" in (ROOM / name.split()[0] / "README.md").read_text().replace("\n", " "), name
+
+
+def test_the_readmes_lines_of_other_tps_are_those_of_their_recorded_runs() -> None:
+    for tp in (2, 3, 6):
+        result = json.loads((kernels.RESULTS / f"kernels-nvidia-h200-tp{tp}.json").read_text())
+        assert result["tp"] == tp
+        for name in ("dense_w4", "dense_fp8", "moe_decode"):
+            assert kernels.by_size(result, name) in " ".join((ROOM / name / "README.md").read_text().split()), name
