@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from client.metrics import Metrics, parse
 from entrypoint.status.throughput import Sample, Totals, drafter_trouble, sample, totals
 from group.ask import boottime
+from group.get import get
 
 if TYPE_CHECKING:
     from entrypoint.boot import Boot
@@ -105,17 +106,6 @@ async def read(port: int) -> str | None:
     """The text of the engine's /metrics; None when it does not come in time, or is larger than any real one."""
     try:
         async with asyncio.timeout(ANSWER_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                answer = bytearray()
-                while chunk := await reader.read(65536):
-                    answer += chunk
-                    if len(answer) > LARGEST:
-                        return None
-            finally:
-                writer.transport.abort()
-    except (OSError, TimeoutError):
+            return (await get("127.0.0.1", port, "/metrics", largest=LARGEST)).decode(errors="replace")
+    except (OSError, TimeoutError, ValueError):
         return None
-    head, _, body = bytes(answer).partition(b"\r\n\r\n")
-    return body.decode(errors="replace") if b" 200 " in head.split(b"\r\n", 1)[0] else None
