@@ -7,6 +7,7 @@ by the published schema and changes nothing here.
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,12 +70,20 @@ class Cluster:
         members = self.boot.members.table.values() if self.boot.members is not None else ()
         return sorted(((one.lan, one.port) for one in members), key=lambda one: by_address(one[0]))[:MOST]
 
+    def _names(self) -> dict[str, str]:
+        """Host names as the boxes' last views said them."""
+        members = self.boot.members.table.values() if self.boot.members is not None else ()
+        return {one.lan: one.sight.view.about.hostname[:80] for one in members if one.sight.view is not None}
+
     def as_dict(self) -> dict[str, Any]:
         """What is known now."""
         own, now = self.boot.board.status(), boottime()
         heard = {one["lan"]: one["age_s"] for one in own["members"]}
+        names = self._names()
         rows = [_row(own["box"]["lan"], self.boot.status_port, True, Seen(own, now), now, 0.0)]
         rows += [_row(lan, port, False, one, now, heard.get(lan)) for (lan, port), one in self.seen.items()]
+        for row in rows:  # a box that fell silent before anybody looked is still called by its name
+            row["name"] = row["name"] or names.get(row["lan"], "")
         rows.sort(key=lambda row: by_address(row["lan"]) if row["lan"] else 0)
         said = {(row["status"]["word"], row["status"]["sentence"]) for row in rows if row["status"]}
         verdict = {name: own[name] for name in ("healthy", "mood", "word", "sentence")}
@@ -88,7 +97,9 @@ class Cluster:
             one.status, one.at, one.error = parse(text, peer_schema()), boottime(), ""
         except TimeoutError:
             one.error = f"no whole answer within {ASK_S:g} s"
-        except (OSError, ValueError) as error:
+        except OSError as error:  # asyncio's own text is "[Errno 111] Connect call failed ('10.0.0.9', 8082)"
+            one.error = os.strerror(error.errno) if error.errno else "unreachable"
+        except ValueError as error:
             one.error = str(error)[:300] or type(error).__name__
 
     def _bound(self) -> bool:

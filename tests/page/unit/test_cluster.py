@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
@@ -87,7 +88,8 @@ def test_any_json_in_any_place_is_taken_by_the_schema_or_refused(name: str, valu
 
 def boot(port: int) -> Any:
     """A box that knows one other, at a port of this machine."""
-    table = {"127.0.0.1": SimpleNamespace(lan="127.0.0.1", port=port)}
+    view = SimpleNamespace(about=SimpleNamespace(hostname="spark-z"))
+    table = {"127.0.0.1": SimpleNamespace(lan="127.0.0.1", port=port, sight=SimpleNamespace(view=view))}
     own = {**scenes.serving(), "members": [scenes.member("127.0.0.1")]}
     return SimpleNamespace(
         members=SimpleNamespace(table=table),
@@ -183,6 +185,26 @@ def test_a_box_that_hangs_keeps_nobody_waiting(answer: Any, monkeypatch: pytest.
     row, took = looked(answer, seconds=1.0)
     assert took < 5 * module.FIRST_S
     assert "no whole answer within" in row["error"]
+
+
+def test_a_box_that_refuses_is_named_in_words_and_by_its_host_name() -> None:
+    async def run() -> dict[str, Any]:
+        seen = Cluster(boot(free_port()))
+        await seen.look()
+        found = seen.as_dict()
+        seen.close()
+        return next(row for row in found["boxes"] if row["lan"] == "127.0.0.1")
+
+    row = asyncio.run(run())
+    assert row["error"] == "Connection refused"
+    assert row["name"] == "spark-z"
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
 
 
 def test_a_box_that_streams_for_ever_is_cut_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
