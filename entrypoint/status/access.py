@@ -26,7 +26,12 @@ HOW = (
     "openssl rand -hex 24 prints) or STATUS_TOKEN_FILE in compose/.env and start the box again. Programs then send it "
     "as a bearer in the Authorization header, people enter it at /login."
 )
-NEEDED = "This is for holders of STATUS_TOKEN: send it as a bearer in the Authorization header, or enter it at /login."
+# Worded so that core/mask.py, which every answer of a tool passes, sees no secret in it.
+NEEDED = (
+    "This is for those who hold this box's STATUS_TOKEN, sent as a bearer in the Authorization header "
+    "or entered at /login."
+)
+WRONG = "The token that was sent is wrong. "
 
 
 class Waits(Exception):
@@ -47,6 +52,11 @@ class Access:
         """What to tell somebody who may not read files."""
         return NEEDED if self.token else HOW
 
+    @property
+    def wrong(self) -> str:
+        """What to tell somebody whose token does not open."""
+        return WRONG + NEEDED if self.token else HOW
+
     def bearer(self, header: str, address: str) -> bool:
         """True for `Authorization: Bearer <token>`. Counts wrong ones; raises Waits when there were too many."""
         kind, _, given = header.partition(" ")
@@ -54,8 +64,10 @@ class Access:
 
     def matches(self, given: str, address: str) -> bool:
         """True for the token itself, compared in constant time. Raises Waits after too many wrong ones."""
+        if self.token is None:  # nothing to guess
+            return False
         self._may_try(address)
-        if self.token is not None and hmac.compare_digest(_digest(given), _digest(self.token)):
+        if hmac.compare_digest(_digest(given), _digest(self.token)):
             return True
         self._note_wrong(address)
         return False

@@ -33,7 +33,7 @@ GUARDS: tuple[Callable[[Context], Middleware], ...] = (guard,)
 def create_app(context: Context) -> Starlette:
     """The application: every family's routes behind every guard; an unknown path is 404 with what there is."""
     routes = [route for family in FAMILIES for route in family(context)]
-    context.paths = tuple(str(getattr(route, "path", "")) for route in routes)
+    context.paths = tuple(str(getattr(route, "path", "")).replace(":path}", "}") for route in routes)
 
     async def not_found(request: Request, error: Exception) -> Response:
         del error

@@ -23,6 +23,8 @@ LARGEST_BODY = {"/mcp": 64 * 1024, "/login": 4 * 1024, "/logout": 4 * 1024}
 MEMBER_PATHS = frozenset({"/member.json"})
 RATE, BURST = 50.0, 200.0
 MEMBER_RATE, MEMBER_BURST = 300.0, 600.0
+# h11 looks at the size of a head only while it is not whole: one that comes in a single packet may have 64 KiB.
+LARGEST_HEAD = 16 * 1024
 METHODS = frozenset({"GET", "HEAD", "POST"})
 SAFETY = (
     (b"x-frame-options", b"DENY"),
@@ -70,6 +72,9 @@ class Guard:
         await self.app(scope, receive, safely)
 
     def _judge(self, scope: Scope) -> None:
+        head = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+        if head + sum(len(name) + len(value) for name, value in scope["headers"]) > LARGEST_HEAD:
+            raise _Answered(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"A head of at most {LARGEST_HEAD} bytes.")
         headers = _single(scope, b"host", b"origin")
         host = headers[b"host"]
         if not host_allowed(host, self.names()):

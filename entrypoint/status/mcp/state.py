@@ -100,7 +100,8 @@ async def memory(call: Call) -> Result:
     found = dict(call.status()["memory"])
     lists = {name: found.pop(name) for name in ("segments", "plan", "workers")}
     items = [{"of": of, **one} for of, rows in lists.items() for one in rows]
-    return Result(items, {**found, "unit": "bytes"})
+    # "total" is the number of items in every answer of a tool.
+    return Result(items, {"mem_total": found.pop("total"), **found, "unit": "bytes"})
 
 
 async def cache_sizes(call: Call) -> Result:

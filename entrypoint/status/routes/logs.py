@@ -125,11 +125,12 @@ def _refused(context: Context, request: Request) -> Response | None:
             return None
     except Waits as error:
         return json_answer({"error": str(error)}, 429)
-    if context.access.token is None:
-        return json_answer({"error": context.access.how}, 403)
     if "text/html" in request.headers.get("accept", ""):
         return _form(context, "", 401)
-    return json_answer({"error": context.access.how}, 401, {"WWW-Authenticate": "Bearer"})
+    if context.access.token is None:
+        return json_answer({"error": context.access.how}, 403)
+    said = context.access.wrong if "authorization" in request.headers else context.access.how
+    return json_answer({"error": said}, 401, {"WWW-Authenticate": "Bearer"})
 
 
 def _home(context: Context) -> Root:

@@ -78,7 +78,7 @@ class Endpoint:
             except Waits as error:
                 return json_answer({"error": str(error)}, 429)
             if not reader:
-                return json_answer({"error": "wrong token"}, 401, {"WWW-Authenticate": "Bearer"})
+                return json_answer({"error": self.context.access.wrong}, 401, {"WWW-Authenticate": "Bearer"})
         return await self._anybody(request, body, reader, send)
 
     async def _member(self, request: Request, body: bytes, signed: str) -> Response:

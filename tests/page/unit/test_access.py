@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client.metrics import parse
+from core.mask import mask
 from entrypoint.status.access import (
     COOKIE_S,
     GUESSES,
@@ -63,6 +64,15 @@ def test_without_a_token_nothing_opens() -> None:
     assert not access.matches("", "a")
     assert not access.cookie_holds(Access("").make_cookie())
     assert "STATUS_TOKEN" in access.how
+    for _ in range(GUESSES + 1):  # a token for a box that has none is no guess: what to hear is how to set one
+        assert not access.bearer(f"Bearer {TOKEN}", "a")
+
+
+def test_what_is_said_about_the_token_passes_the_mask_as_it_is() -> None:
+    for said in (Access(None).how, Access(TOKEN).how, Access(TOKEN).wrong, Access(None).wrong):
+        assert mask(said, ()) == said
+    assert "wrong" in Access(TOKEN).wrong
+    assert Access(None).wrong == Access(None).how
 
 
 def test_a_cookie_ends_and_is_of_one_token() -> None:

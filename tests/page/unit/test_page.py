@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from entrypoint.status.access import Access
 from entrypoint.status.app import create_app
 from entrypoint.status.context import Context
+from entrypoint.status.mcp import paging, state
 from entrypoint.status.view import rows, shown, stages, view
 from tests.page import scenes
 
@@ -25,7 +28,13 @@ class Board:
 
 
 def get(
-    status: dict[str, Any], path: str, method: str = "GET", cluster: dict[str, Any] | None = None
+    status: dict[str, Any],
+    path: str,
+    method: str = "GET",
+    cluster: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+    access: Access | None = None,
+    body: dict[str, Any] | None = None,
 ) -> httpx.Response:
     def member(nonce: str, dialled: str) -> bytes:
         return json.dumps({"nonce": nonce, "dialled": dialled}).encode()
@@ -34,9 +43,10 @@ def get(
         return cluster or scenes.cluster(status)
 
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(create_app(Context(Board(status), member, look)))
+        context = Context(Board(status), member, look, access=access or Access())
+        transport = httpx.ASGITransport(create_app(context))
         async with httpx.AsyncClient(transport=transport, base_url="http://10.0.0.9:8082") as client:
-            return await client.request(method, path)
+            return await client.request(method, path, headers=headers, json=body)
 
     return asyncio.run(ask())
 
@@ -69,6 +79,34 @@ def test_member_json_needs_a_nonce_and_names_the_address_dialled() -> None:
 @pytest.mark.parametrize("path", ["/nothing", "/status", "/../etc/passwd", "/static/x.css", "/schema/../x.json"])
 def test_unknown_paths_are_404(path: str) -> None:
     assert get(scenes.booting(), path).status_code == 404
+
+
+def test_a_head_larger_than_the_limit_is_refused_however_it_comes() -> None:
+    assert get(scenes.serving(), "/healthz", headers={"X": "a" * 15_000}).status_code == 200
+    answer = get(scenes.serving(), "/healthz", headers={"X": "a" * 17_000})
+    assert answer.status_code == 431
+    assert "16384 bytes" in answer.json()["error"]
+
+
+def test_a_browser_gets_pages_of_logs_and_programs_json_with_and_without_a_token() -> None:
+    people = {"Accept": "text/html"}
+    for access, status, said in ((Access(), 403, "To turn it on"), (Access("0123456789abcdef"), 401, "/login")):
+        page = get(scenes.serving(), "/logs", headers=people, access=access)
+        assert page.headers["content-type"].startswith("text/html")
+        assert (page.status_code, said in page.text) == (status, True)
+        told = get(scenes.serving(), "/logs", access=access)
+        assert (told.status_code, told.headers["content-type"]) == (status, "application/json")
+
+
+@pytest.mark.parametrize("path", ["/logs", "/mcp"])
+def test_a_wrong_token_is_called_wrong_and_one_for_a_box_without_is_told_how_to_set_it(path: str) -> None:
+    given = {"Authorization": "Bearer 0123456789abcdeX"}
+    body: dict[str, Any] | None = {} if path == "/mcp" else None
+    method = "GET" if body is None else "POST"
+    for access, said in ((Access("0123456789abcdef"), "wrong"), (Access(), "To turn it on")):
+        answer = get(scenes.serving(), path, method, headers=given, access=access, body=body)
+        assert answer.status_code in (401, 403)
+        assert said in answer.json()["error"]
 
 
 def test_nothing_can_be_changed_through_the_page() -> None:
@@ -159,6 +197,14 @@ def test_a_box_that_does_not_answer_is_a_line_with_the_reason() -> None:
     shown_boxes = view(scenes.serving(), scenes.cluster(scenes.serving(), dead))["boxes"]
     assert shown_boxes[1]["state"] == "no answer"
     assert shown_boxes[1]["error"] == "Connection refused"
+
+
+def test_the_memory_tool_gives_the_size_of_the_memory_beside_the_number_of_its_rows() -> None:
+    call: Any = SimpleNamespace(status=scenes.serving)
+    found = asyncio.run(state.memory(call))
+    told = json.loads(paging.page(found, 0, {}, ()))
+    assert told["mem_total"] == scenes.serving()["memory"]["total"]
+    assert told["total"] == len(found.items)
 
 
 def test_pages_that_disagree_are_said_to() -> None:
