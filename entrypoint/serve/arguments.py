@@ -32,6 +32,8 @@ OWN_FLAGS = {
     "--enable-sleep-mode": "reported to kill the engine or the box on shared memory",
 }
 
+# The kit's watch asks for these every second: logged, its questions would be all that the log's last lines hold.
+UNLOGGED = "/metrics,/health"
 # Knob name -> flag, for values that are passed as they are and left out when the plan has none.
 COMMON_VALUES = {
     "MAX_MODEL_LEN": "--max-model-len",
@@ -107,7 +109,7 @@ def _placement(group: GroupPlan, box: BoxPlan) -> tuple[str, ...]:
         flags += ["--master-addr", box.master_address, "--master-port", str(box.master_port)]
     if box.rank == 0:
         # Behind the door: nobody but this box's kit reaches vLLM itself.
-        flags += ["--host", "127.0.0.1", "--port", str(box.api_port)]
+        flags += ["--host", "127.0.0.1", "--port", str(box.api_port), "--disable-access-log-for-endpoints", UNLOGGED]
     else:
         flags += ["--headless"]
     return tuple(flags)

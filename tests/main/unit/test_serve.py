@@ -37,6 +37,7 @@ def test_the_head_listens_behind_the_door_and_workers_not_at_all() -> None:
     head = engine_command(group(), box(0), {}).argv
     assert head[:5] == ("/engine/python", "-m", "vllm.entrypoints.cli.main", "serve", "/m")
     assert (value(head, "--host"), value(head, "--port")) == ("127.0.0.1", "41001")
+    assert value(head, "--disable-access-log-for-endpoints") == "/metrics,/health"  # the kit's own questions
     assert "--headless" not in head
     worker = engine_command(group(), box(3), {}).argv
     assert "--headless" in worker
