@@ -38,7 +38,7 @@ def dense_w4_case(n: int, k: int, m: int, kind: torch.dtype) -> tuple[Callable[[
     weight[:n] = torch.randn(n, k, device="cuda") * 0.05
     made = quantise(weight)
     x = torch.randn(m, k, device="cuda").bfloat16()
-    words, pairs = made.packed.view(torch.int16), made.scales.view(torch.int16)
+    words, pairs = w4.arrange(made.packed, made.scales)
     alpha = (made.scale_2 * UNSCALE["bf16"]).reshape(1)
     out = torch.empty(m, n, dtype=kind, device="cuda")
 

@@ -103,7 +103,9 @@ def run_dense() -> list[dict[str, Any]]:
         sets = sets_for(size)
         packed = torch.randint(0, 256, (sets, n, k // 2), dtype=torch.uint8, device="cuda")
         scales = torch.randint(0x20, 0x70, (sets, n, k // 16), dtype=torch.uint8, device="cuda")
-        words, pairs = packed.view(torch.int16), scales.view(torch.int16)
+        words, pairs = torch.empty_like(packed.view(torch.int16)), torch.empty_like(scales.view(torch.int16))
+        for i in range(sets):
+            words[i], pairs[i] = dense.arrange(packed[i], scales[i])
         alpha = torch.tensor([16384.0 * 1e-3], device="cuda")
         wide = dequantise(packed[0], scales[0], 1e-3)
         for m in TOKENS:

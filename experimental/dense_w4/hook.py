@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from experimental.dense_fp8 import hook as dense_fp8
-from experimental.dense_w4.launch import MAX_TOKENS, PAD, prepare_for, product, shape_for
+from experimental.dense_w4.launch import MAX_TOKENS, PAD, arrange, prepare_for, product, shape_for
 from experimental.nvfp4.kernel import UNSCALE
 from experimental.nvfp4.layout import quantise
 
@@ -30,8 +30,7 @@ class W4Method:
         missing = -self.rows % PAD
         padded = torch.cat((weight, weight.new_zeros(missing, self.k))) if missing else weight
         made = quantise(padded)
-        self.words = made.packed.contiguous().view(torch.int16)
-        self.pairs = made.scales.contiguous().view(torch.int16)
+        self.words, self.pairs = arrange(made.packed, made.scales)
         self.alpha = (made.scale_2 * UNSCALE["bf16"]).reshape(1)
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -3,6 +3,9 @@
 One program takes 8 * R * ROW_WARPS rows of w. Its other warps share K in steps of 128 * CHUNKS, add up in their own
 accumulators and meet once at the end, in warp order: the sum has one order for a given (K, warps, CHUNKS), whatever M
 and N are. The first weights are asked for before the previous kernel of the stream has ended; the tokens after.
+
+In every 128 of k the weights' groups of 16 lie in the order 0 4 1 5 2 6 3 7 (`launch.arrange`): lane q of four has
+groups q and q + 4, so what the lanes ask of a token is 128 bytes in a row, where memory order would spread it over 256.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def dense_w4(
     OVERLAP: tl.constexpr,
     FAST: tl.constexpr,
 ):
-    """Grid (N / (8 R ROW_WARPS),). w int16 [N, WORDS = K / 4], s int16 [N, K / 32] (two e4m3 bytes), x bf16 [M, K].
+    """Grid (N / (8 R ROW_WARPS),). w int16 [N, WORDS = K / 4], s int16 [N, K / 32] (two e4m3), x bf16 [M, K].
 
     alpha is the tensor's global times 2^14; out bf16 or fp32 [M, N]. Rows of w are a multiple of the program's; `N` are
     stored.
@@ -54,7 +57,8 @@ def dense_w4(
     warp6 = tl.arange(0, WARPS)[None, None, :, None, None, None]
     token = tile * 8 + tl.arange(0, 8)[None, None, None, :, None, None]
     q = tl.arange(0, 4)[None, None, None, None, :, None]
-    k = (warp6 // ROW_WARPS) * (128 * CHUNKS) + (piece // 4) * 128 + q * 32 + (piece % 4) * 8
+    k = (warp6 // ROW_WARPS) * (128 * CHUNKS) + (piece // 4) * 128
+    k += (piece % 4 // 2) * 64 + q * 16 + (piece % 2) * 8
     x_at = x_ptr + token * K + k + tl.arange(0, 8)[None, None, None, None, None, :]
     there = token < M
 

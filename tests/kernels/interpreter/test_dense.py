@@ -26,6 +26,7 @@ def error(got: torch.Tensor, want: torch.Tensor) -> float:
         (8, 32, 384, Shape(4, 1, 4, 1)),  # K that the warps do not share evenly
         (13, 32, 512, Shape(2, 2, 2, 1)),  # two tiles of tokens, warps that share rows
         (64, 16, 256, Shape(1, 1, 2, 2)),  # the most tokens, two chunks a step
+        (5, 24, 512, Shape(2, 1, 1, 2)),  # eight rows a program
     ],
 )
 def test_dense_w4_is_the_dequantised_product(m: int, n: int, k: int, shape: Shape) -> None:
@@ -36,7 +37,7 @@ def test_dense_w4_is_the_dequantised_product(m: int, n: int, k: int, shape: Shap
     made = quantise(weight)
     x = torch.randn(m, k, generator=rng).bfloat16()
     out = torch.full((m, n), POISON)
-    words, pairs = made.packed.view(torch.int16), made.scales.view(torch.int16)
+    words, pairs = w4.arrange(made.packed, made.scales)
     w4.product(x, words, pairs, (made.scale_2 * UNSCALE["bf16"]).reshape(1), out, shape)
     want = x.double() @ dequantise(made.packed, made.scales, made.scale_2)[:n].double().T
     assert error(out, want) < 1e-6
@@ -46,6 +47,8 @@ def test_dense_w4_takes_no_tokens_and_refuses_other_k() -> None:
     words, alpha = torch.zeros(16, 32, dtype=torch.int16), torch.ones(1)
     out = torch.empty(0, 16)
     w4.product(torch.empty(0, 128, dtype=torch.bfloat16), words, words, alpha, out, Shape(1, 1, 2, 1))
+    with pytest.raises(ValueError, match="K=96"):
+        w4.arrange(torch.zeros(16, 48, dtype=torch.uint8), torch.zeros(16, 6, dtype=torch.uint8))
     with pytest.raises(ValueError, match="K=96"):
         w4.product(torch.empty(1, 96, dtype=torch.bfloat16), words, words, alpha, out, Shape(1, 1, 2, 1))
 
