@@ -68,7 +68,7 @@ class Argument:
         if self.most is not None and measure > self.most:
             raise ToolError(f"{self.name}: expected at most {self.most:g}{what}")
         if self.choices and value not in self.choices:
-            raise ToolError(f"{self.name}: expected one of {', '.join(self.choices)}")
+            raise ToolError(f"{self.name}: expected one of {', '.join(filter(None, self.choices))}")
         return value
 
 

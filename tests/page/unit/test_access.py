@@ -28,7 +28,8 @@ from entrypoint.status.limits import MOST_ADDRESSES, Buckets
 from entrypoint.status.mcp.paging import LARGEST, page
 from entrypoint.status.mcp.percentiles import percentiles
 from entrypoint.status.mcp.table import TOOLS
-from entrypoint.status.mcp.tool import Result
+from entrypoint.status.mcp.state import LEVEL
+from entrypoint.status.mcp.tool import Result, ToolError
 from entrypoint.status.signed import Nonces, answer_code, call_code, call_header, judge_call
 
 TOKEN = "0123456789abcdef0123"
@@ -295,3 +296,8 @@ def test_the_document_tells_every_tool_as_it_is() -> None:
     told = {row[0]: (row[2].split(", ") if row[2] else [], row[3] == "yes", row[4] == "yes") for row in rows[1:]}
     real = {tool.name: ([one.name for one in tool.arguments], tool.reads_files, tool.node) for tool in TOOLS}
     assert told == real
+
+
+def test_a_choice_that_is_none_is_told_the_choices_and_no_empty_one() -> None:
+    with pytest.raises(ToolError, match="expected one of FAIL, WARN, ok, info$"):
+        LEVEL.read("bad")
