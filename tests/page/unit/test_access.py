@@ -27,8 +27,8 @@ from entrypoint.status.forward import ForwardFailed, Peer, choose, judged
 from entrypoint.status.limits import MOST_ADDRESSES, Buckets
 from entrypoint.status.mcp.paging import LARGEST, page
 from entrypoint.status.mcp.percentiles import percentiles
-from entrypoint.status.mcp.table import TOOLS
 from entrypoint.status.mcp.state import LEVEL
+from entrypoint.status.mcp.table import TOOLS
 from entrypoint.status.mcp.tool import Result, ToolError
 from entrypoint.status.signed import Nonces, answer_code, call_code, call_header, judge_call
 
@@ -299,5 +299,5 @@ def test_the_document_tells_every_tool_as_it_is() -> None:
 
 
 def test_a_choice_that_is_none_is_told_the_choices_and_no_empty_one() -> None:
-    with pytest.raises(ToolError, match="expected one of FAIL, WARN, ok, info$"):
+    with pytest.raises(ToolError, match=r"expected one of FAIL, WARN, ok, info$"):
         LEVEL.read("bad")
