@@ -28,8 +28,9 @@ from group.driver import GenerationOver
 GOODBYE_S = 1.5  # how long a leaving or refusing box stays visible, so that the others see why
 REAP_S = 1.0
 PLANNED = ("told to end", "refuses")  # in the reason of an end that breaks nothing
-STUCK = ("wedged", "stood still", "no token", "no step")
-STUCK_STOP_S = 5.0
+# An engine that lost a rank, or stands still, has nothing left to end in good order; vLLM waits for its own workers for
+# five to eleven seconds then.
+BROKEN_STOP_S = 3.0
 EXIT_REFUSED = 2
 
 
@@ -117,7 +118,8 @@ async def _clear(boot: Boot) -> None:
     _, driver, _ = boot.need()
     reason = driver.own.reason
     boot.board.step(f"ending the generation: {reason}")
-    if boot.engine is not None and not any(words in reason for words in PLANNED):
+    broken = not any(words in reason for words in PLANNED)
+    if boot.engine is not None and broken:
         await alarm.gather(boot, reason)
     served_s = boottime() - boot.served_at if boot.served_at else 0.0
     boot.alarm, boot.served_at = "", 0.0
@@ -125,7 +127,7 @@ async def _clear(boot: Boot) -> None:
     boot.proved, boot.selftest, boot.engine_ready = False, "pending", False
     boot.selftest_lines.clear()
     died = boot.engine_exit is not None
-    await stop_engine(boot, hurry=any(words in reason for words in STUCK))
+    await stop_engine(boot, hurry=broken)
     if boot.leave.is_set():
         driver.leaving = True
     else:
@@ -146,13 +148,13 @@ def _told(boot: Boot, reason: str) -> str:
 async def stop_engine(boot: Boot, hurry: bool = False) -> None:
     """TERM, KILL after ENGINE_STOP_S, and confirmed gone, told in one line. Repeats while a process hangs.
 
-    `hurry`: an engine that does not move does not end in good order either: KILL after STUCK_STOP_S.
+    `hurry`: its generation is broken: KILL after BROKEN_STOP_S.
     """
     settings, _, _ = boot.need()
     longest = settings.number("ENGINE_STOP_S")
     engine = boot.engine
     while engine is not None:
-        stopped = await engine.stop(min(longest, STUCK_STOP_S) if hurry else longest)
+        stopped = await engine.stop(min(longest, BROKEN_STOP_S) if hurry else longest)
         boot.last_tail = tuple(engine.tail(50))
         log(
             "stop",

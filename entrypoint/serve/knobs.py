@@ -206,7 +206,14 @@ SERVICE = (
         scope="box",
         check=lambda value: None if 0 <= value <= 19 else "0 to 19",
     ),
-    Knob("ENGINE_STOP_S", "seconds", "45", "From TERM to KILL when the engine is stopped.", unit="s", scope="box"),
+    Knob(
+        "ENGINE_STOP_S",
+        "seconds",
+        "45",
+        "From TERM to KILL when the engine is stopped; at most 3 s when its generation is broken.",
+        unit="s",
+        scope="box",
+    ),
     Knob("LOG_DIR", "path", "/logs", "Where vllm.log is written; the previous one is kept.", scope="box"),
     Knob(
         "LOG_MAX_BYTES",
