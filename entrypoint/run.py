@@ -27,7 +27,7 @@ from group.driver import GenerationOver
 
 GOODBYE_S = 1.5  # how long a leaving or refusing box stays visible, so that the others see why
 REAP_S = 1.0
-PLANNED = ("told to end", "refuses")  # in the reason of an end that breaks nothing
+PLANNED = ("told to end", "box refuses")  # in the reason of an end that breaks nothing
 # An engine that lost a rank, or stands still, has nothing left to end in good order; vLLM waits for its own workers for
 # five to eleven seconds then.
 BROKEN_STOP_S = 3.0
@@ -113,12 +113,17 @@ async def _over(boot: Boot) -> None:
     await boot.driver.over()
 
 
+def breaks(reason: str) -> bool:
+    """True when a generation that ended for this reason was broken: evidence is worth keeping, its engines are not."""
+    return not any(words in reason for words in PLANNED)
+
+
 async def _clear(boot: Boot) -> None:
     """Stop the engine, confirm that it is gone, and be a new incarnation."""
     _, driver, _ = boot.need()
     reason = driver.own.reason
     boot.board.step(f"ending the generation: {reason}")
-    broken = not any(words in reason for words in PLANNED)
+    broken = breaks(reason)
     if boot.engine is not None and broken:
         await alarm.gather(boot, reason)
     served_s = boottime() - boot.served_at if boot.served_at else 0.0
