@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,15 @@ def test_ports_that_somebody_holds_on_every_address_are_named() -> None:
             blocks.claim(2, (port, 8082))
 
 
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP as a terminal has it: under nohup it is ignored, and the launcher leaves it so."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_told_end_takes_the_lab_down(number: signal.Signals, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     def start_all(*_: object) -> float:
