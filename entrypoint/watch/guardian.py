@@ -16,7 +16,6 @@ from entrypoint.watch.phases import phase
 from group.ask import boottime
 from group.get import get
 
-LOOK_S = 1.0
 METRICS_S = 3.0
 METRICS_BYTES = 4 * 1024**2  # more is no vLLM's
 

@@ -9,7 +9,7 @@ from entrypoint.boot import Boot
 from entrypoint.supervise import Engine
 from entrypoint.watch.counters import Activity, activity, size_of
 
-LOOK_S, SERVING_LOOK_S = 1.0, 2.0  # a look reads /proc of the whole box: a millisecond
+LOOK_S, SERVING_LOOK_S = 1.0, 2.0  # a look reads /proc of the whole box
 CACHE_EVERY = 10  # looks; a cache folder may hold many files
 RSS_STEP = 16 * 1024**2
 READ_STEP = 1024**2

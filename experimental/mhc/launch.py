@@ -26,7 +26,7 @@ def lost(weight: torch.Tensor) -> int:
 
 
 def tile_for(tokens: int) -> int:
-    """Rows of the weight a program takes: the fastest on the H200, or within 3 % of it (README), with a program for
+    """Rows of the weight a program takes: the fastest on the H200, or within 4 % of it (README), with a program for
     each of GB10's 48 SMs at one token.
     """
     return 4 if tokens < 4 else 8
