@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.main.unit.launcher.conftest import Kit
+from tests.main.commands.conftest import Kit
 
 
 def refused(kit: Kit, *arguments: str, shell: Mapping[str, str] | None = None) -> str:

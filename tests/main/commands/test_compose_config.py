@@ -8,7 +8,7 @@ from typing import Any
 from core.registry import registry
 from experimental.overlays import read_all
 from launcher.generate import MOUNTED
-from tests.main.unit.launcher.conftest import Kit
+from tests.main.commands.conftest import Kit
 
 
 def config(

@@ -8,7 +8,7 @@ from core.refusal import Refusal
 from core.registry import registry
 from launcher.dotenv import entries, parse
 from launcher.remarks import remarks
-from tests.main.unit.launcher.conftest import Kit
+from tests.main.commands.conftest import Kit
 
 
 def said(text: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.fixtures.compose_v2 import compose_v2
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 FAKE = """#!{python}
 import json, os, subprocess, sys
 from pathlib import Path

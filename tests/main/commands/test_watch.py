@@ -16,7 +16,7 @@ import pytest
 
 from launcher.watching import Seen, refusals, row, serving, table
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def status(lan: str, role: str, *, healthy: bool, stage: str = "launch", **more: Any) -> dict[str, Any]:
