@@ -128,6 +128,12 @@ def token(first: bool = False) -> int:
     return ranks
 
 
+class Server(ThreadingHTTPServer):
+    """As many may wait to be accepted as with vLLM's. Python's five were reset when held clients came all at once."""
+
+    request_queue_size = 2048
+
+
 class Api(BaseHTTPRequestHandler):
     """The head's API."""
 
@@ -216,7 +222,7 @@ def main(argv: list[str]) -> int:
     time.sleep(WARM_S)
     enter("serve", rank, model)
     if rank == 0:
-        server = ThreadingHTTPServer((chosen.host, chosen.port), Api)
+        server = Server((chosen.host, chosen.port), Api)
         threading.Thread(target=server.serve_forever, daemon=True).start()
     while True:
         answer = STEPS.get() if rank == 0 else None
