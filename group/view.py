@@ -213,7 +213,8 @@ def parse_view(text: str | bytes) -> View:
         raise ValueError(f"larger than {LARGEST} bytes")
     try:
         data = json.loads(text)
-        json.dumps(data, ensure_ascii=False).encode()
+        if isinstance(text, bytes) or "\\u" in text or not text.isascii():  # else there is nothing that could be half
+            json.dumps(data, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except UnicodeEncodeError:
