@@ -30,11 +30,10 @@ from image import identity
 from preflight.facts import Memory
 
 if TYPE_CHECKING:
-    import uvicorn
-
     from entrypoint.door import Door
     from entrypoint.sizing.budget import Budget
     from entrypoint.sizing.geometry import Pool
+    from entrypoint.status.server import Server
     from entrypoint.supervise import Engine
     from entrypoint.topology import Layout
     from preflight.facts import BoxFacts
@@ -72,7 +71,7 @@ class Boot:
     local_refusals: tuple[Refusal, ...] = ()
 
     # What runs here as long as the kit does.
-    page_server: uvicorn.Server | None = None
+    page_server: Server | None = None
     page_task: asyncio.Task[None] | None = None
     door: Door | None = None
     driver: Driver | None = None
@@ -174,9 +173,11 @@ class Boot:
         """What this box tells the others beside the protocol."""
         return about(self)
 
-    def member_answer(self, nonce: str, dialled: str) -> bytes:
-        """/member.json, for the page's app. Empty while this box does not know its own address."""
+    def member_answer(self, nonce: str, dialled: str, asker: str) -> bytes:
+        """/member.json for `asker`, for the page's app. Empty while this box does not know its own address."""
         self.member_answers += 1
+        if self.members is not None:
+            self.members.asked(asker)
         return self.driver.answer(nonce, dialled) if self.driver else b"{}"
 
     def refuse_also(self, *found: Refusal) -> None:

@@ -232,7 +232,7 @@ async def _close(boot: Boot) -> None:
     if boot.door is not None:
         await boot.door.close()
     if boot.page_server is not None:
-        boot.page_server.should_exit = True
+        boot.page_server.end()
     for task in boot.tasks:
         task.cancel()
     tasks = boot.tasks if boot.page_task is None else [*boot.tasks, boot.page_task]

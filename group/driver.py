@@ -35,6 +35,9 @@ from group.store import Store
 from group.view import About, Record, View
 
 TICK_S = 0.25
+# Once all run, time alone ends nothing but the generation of a box that was paused: everything else comes by poke().
+# At most a quarter of LOST_S: a tick must not look like a pause.
+QUIET_TICK_S = 1.0
 COMPLAIN_S = 30.0
 
 
@@ -222,4 +225,5 @@ class Driver:
         """
         while True:
             self._step(None)
-            await asyncio.sleep(TICK_S)
+            quiet = self.own.state == "running" and self.own.together
+            await asyncio.sleep(min(QUIET_TICK_S, self.limits.lost_s / 4) if quiet else TICK_S)

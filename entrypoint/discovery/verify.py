@@ -15,9 +15,10 @@ from group.signing import NotVerified
 from group.view import View
 
 LIVE_S = 5.0  # a member whose last good answer is older does not count for an election
-FAST_S, IDLE_S, SLOW_S = 0.1, 0.5, 1.0
+FAST_S, IDLE_S, SLOW_S = 0.1, 0.5, 2.0  # after an answer; after none at most IDLE_S, so one lost question costs little
 NAME_S = 2.0  # a name that is no member yet: asking a name server twice a second would be rude
 ASK_S = 2.0
+ASKED_S = 0.25  # a member that was asked within this time is not asked back when it asks
 FORGET_S = 60.0
 MOST = 64  # members and hints kept; a LAN full of garbage must not fill the memory
 
@@ -66,6 +67,15 @@ class Claims:
         self.instances = [*self.instances[-7:], instance]
 
 
+@dataclass
+class Poll:
+    """The asking of one (host, port). wake: ask now; began: the last question."""
+
+    task: asyncio.Task[None] | None = None
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    began: float = 0.0
+
+
 class Members:
     """The table of verified members of one group. `pace` says how often to ask; `changed` is told of every news."""
 
@@ -78,9 +88,8 @@ class Members:
         self.twin: tuple[str, float] | None = None  # another instance on our own address, when
         self.pace: Callable[[], float] = lambda: FAST_S
         self.changed: Callable[[], None] = lambda: None
-        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._polls: dict[tuple[str, int], Poll] = {}
         self._kept: set[tuple[str, int]] = set()
-        self._wake = asyncio.Event()
 
     # -- what the others read --------------------------------------------------------------------------
 
@@ -117,60 +126,74 @@ class Members:
         if not there or not hint.host or not 1 <= hint.port <= 65535:
             # A good-bye is a hint too: anybody can send one. The poll will see for itself.
             return
-        if key in self._tasks or (len(self._tasks) >= MOST and not self._make_room()):
+        if key in self._polls or (len(self._polls) >= MOST and not self._make_room()):
             return
         if hint.source == STATIC:
             self._kept.add(key)
         self.hints.setdefault(key, f"not asked yet ({hint.source})")
-        self._tasks[key] = asyncio.ensure_future(self._follow(key))
+        poll = self._polls[key] = Poll()
+        poll.task = asyncio.ensure_future(self._follow(key, poll))
 
     def _make_room(self) -> bool:
         """Give up the oldest hint that never was a member and that nobody wrote into PEERS."""
         known = {(member.lan, member.port) for member in self.table.values()}
-        for key in self._tasks:
+        for key, poll in self._polls.items():
             if key not in known and key not in self._kept:
-                self._tasks.pop(key).cancel()
+                _cancel(poll)
+                del self._polls[key]
                 self.hints.pop(key, None)
                 return True
         return False
 
     def poke(self) -> None:
         """Ask everybody now: our own state has changed, older answers no longer count."""
-        self._wake.set()
-        self._wake = asyncio.Event()
+        for poll in self._polls.values():
+            poll.wake.set()
+
+    def asked(self, lan: str) -> None:
+        """The member at `lan` asks us: it may have news, so it is asked back. What changes is known everywhere at once,
+        however slow the pace, and two boxes that have none ask each other in turn, no more often than without this.
+        """
+        member = self.table.get(lan)
+        poll = self._polls.get((lan, member.port)) if member is not None else None
+        if poll is not None and boottime() - poll.began > ASKED_S:
+            poll.wake.set()
 
     def reap(self) -> None:
         """Raise what a poll failed with: a defect must not look like a silent member."""
-        for task in self._tasks.values():
-            if task.done():
-                task.result()
+        for poll in self._polls.values():
+            if poll.task is not None and poll.task.done():
+                poll.task.result()
 
     async def stop(self) -> None:
         """End all polling."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        self._tasks.clear()
+        tasks = [task for poll in self._polls.values() if (task := _cancel(poll)) is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._polls.clear()
 
     # -- asking ----------------------------------------------------------------------------------------
 
-    async def _follow(self, key: tuple[str, int]) -> None:
+    async def _follow(self, key: tuple[str, int], poll: Poll) -> None:
         """Ask one (host, port) for ever; the pace slows down while nobody is there."""
         host, port = key
         while True:
-            began = boottime()
-            wake = self._wake
+            began = poll.began = boottime()
+            poll.wake.clear()
+            heard = False
             try:
                 address = await _resolve(host)
                 view = await ask(address, port, self.group, self.secret, self.source, ASK_S)
                 self._heard(key, address, view, began)
+                heard = True
             except Refused as error:
                 self._refused(key, began, str(error))
             except (Silent, NotVerified) as error:
                 self._note(key, str(error))
             member = self._member(key)
             pause = self.pace() if member is not None else IDLE_S if _is_address(host) else NAME_S
-            if await _wait(wake, pause):
+            if member is not None and not heard:
+                pause = min(pause, IDLE_S)
+            if await _wait(poll.wake, pause):
                 # A change on our side: everybody is asked again at once, but never more than about 50 times a second.
                 await asyncio.sleep(max(0.0, 0.02 - (boottime() - began)))
 
@@ -226,6 +249,12 @@ class Members:
         member = self._member(key)
         if member is not None:
             member.note = why
+
+
+def _cancel(poll: Poll) -> asyncio.Task[None] | None:
+    if poll.task is not None:
+        poll.task.cancel()
+    return poll.task
 
 
 def _is_address(text: str) -> bool:

@@ -31,7 +31,7 @@ from group.driver import GenerationOver
 API_POLL_S = 0.5
 SILENT_S = 10.0  # a box that has answered nothing for so long makes the head ask its engine for a token
 CANARY_PAUSE_S = 15.0
-LOOK_S = 1.0  # between two readings of vLLM's /metrics
+LOOK_S, QUIET_LOOK_S = 1.0, 2.0  # between two readings of vLLM's /metrics; while nothing is asked of it
 # How long a random tiny model may fail the questions and still count as healthy: always, in the lab profile only.
 EXPECTED = "failed-as-expected"
 
@@ -226,7 +226,8 @@ async def _watch_tokens(boot: Boot, settings: Settings) -> None:
     tokens = TokenWatch(boot, url, settings.text("SERVED_NAME"), api_key(settings))
     try:
         while True:
-            await driver.pause(LOOK_S)  # every step of the driver wakes those that wait for a change: five a second
+            # Every step of the driver wakes those that wait for a change: five a second.
+            await driver.pause(QUIET_LOOK_S if tokens.quiet else LOOK_S)
             await tokens.look()
             await _hear_the_silent(boot, settings)
     finally:

@@ -6,8 +6,7 @@ import asyncio
 import errno
 import json
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,43 +33,21 @@ from group.ports import parse_range
 from group.store import Store
 
 ANSWER_UP_S = 5.0
-TICK_S = 0.5  # between two looks of the page's server at the date and at whether it is to end
 
 
 async def page(boot: Boot) -> None:
     """Answer on STATUS_PORT before anything can fail or wait. A port in use ends the kit: nothing could be shown."""
-    import uvicorn
-
     from entrypoint.status import connections
     from entrypoint.status.access import access_of
     from entrypoint.status.app import create_app
     from entrypoint.status.context import context_of
-
-    class Server(uvicorn.Server):
-        """uvicorn without its signal handlers (TERM is the boot's business) and awake twice a second, not ten times."""
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-        async def main_loop(self) -> None:
-            while not await self.on_tick(0):
-                await asyncio.sleep(TICK_S)
+    from entrypoint.status.server import Server
 
     early = early_settings(boot.environ)
     listener = _listen(early["STATUS_BIND"], int(early["STATUS_PORT"]))
     access = access_of(boot.environ, int(early["STATUS_PORT"]))
     connections.hush()
-    config = uvicorn.Config(
-        create_app(context_of(boot, access)),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        **connections.OPTIONS,
-        timeout_graceful_shutdown=1,
-    )
-    boot.page_server = Server(config)
+    boot.page_server = Server(create_app(context_of(boot, access)))
     boot.page_task = asyncio.create_task(boot.page_server.serve(sockets=[listener]))
     async with asyncio.timeout(ANSWER_UP_S):
         while not boot.page_server.started:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Collection
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
@@ -60,7 +61,8 @@ class Guard:
             if message["type"] == "http.response.start":
                 have = {name.lower() for name, _ in message.get("headers", ())}
                 more = [pair for pair in SAFETY if pair[0] not in have]
-                message = {**message, "headers": [*message.get("headers", ()), *more]}
+                date = (b"date", formatdate(usegmt=True).encode())
+                message = {**message, "headers": [date, *message.get("headers", ()), *more]}
             await send(message)
 
         try:

@@ -31,7 +31,7 @@ async def metrics(port: int) -> Counters | None:
 
 
 class TokenWatch:
-    """The head's: does every request that runs get somewhere? One a generation; `look()` about once a second."""
+    """The head's: does every request that runs get somewhere? One a generation; `look()` every second or two."""
 
     def __init__(self, boot: Boot, url: str, model: str, key: str | None) -> None:
         settings, _, _ = boot.need()
@@ -58,6 +58,11 @@ class TokenWatch:
 
             self.asked_at, self.untried = boottime(), False
             self.canary = asyncio.create_task(one_token(*self.question, 4 * self.limits.wedge_s))
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing was asked of the engine when it was last looked at, by nobody: there is nothing to be seen soon."""
+        return self.canary is None and not self.untried and not self.boot.vital.running
 
     def _canary_answered(self) -> bool:
         task = self.canary

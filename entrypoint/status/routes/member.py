@@ -22,7 +22,8 @@ def routes(context: Context) -> list[BaseRoute]:
         if not NONCE.fullmatch(nonce):
             return json_answer({"error": "nonce: 32 hex digits, e.g. /member.json?nonce=" + "0" * 32}, 400)
         server = request.scope.get("server") or ("", 0)
-        answer = context.member_answer(nonce, str(server[0]))
+        asker = request.client.host if request.client is not None else ""
+        answer = context.member_answer(nonce, str(server[0]), asker)
         return Response(answer, media_type="application/json", headers=HEADERS)
 
     return [Route("/member.json", member)]

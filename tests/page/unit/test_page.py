@@ -36,8 +36,8 @@ def get(
     access: Access | None = None,
     body: dict[str, Any] | None = None,
 ) -> httpx.Response:
-    def member(nonce: str, dialled: str) -> bytes:
-        return json.dumps({"nonce": nonce, "dialled": dialled}).encode()
+    def member(nonce: str, dialled: str, asker: str) -> bytes:
+        return json.dumps({"nonce": nonce, "dialled": dialled, "asker": asker}).encode()
 
     async def look() -> dict[str, Any]:
         return cluster or scenes.cluster(status)
@@ -68,10 +68,10 @@ def test_status_json_is_the_board_s_word_and_memory_is_its_part() -> None:
     assert get(scenes.booting(), "/memory").json() == scenes.booting()["memory"]
 
 
-def test_member_json_needs_a_nonce_and_names_the_address_dialled() -> None:
+def test_member_json_needs_a_nonce_and_names_the_addresses_that_dialled_and_was_dialled() -> None:
     nonce = "0123456789abcdef" * 2
     answer = get(scenes.booting(), f"/member.json?nonce={nonce}").json()
-    assert answer == {"nonce": nonce, "dialled": "10.0.0.9"}
+    assert answer == {"nonce": nonce, "dialled": "10.0.0.9", "asker": "127.0.0.1"}
     for bad in ("", "?nonce=", "?nonce=abc", f"?nonce={nonce.upper()}", f"?nonce={nonce}0", f"?nonce={nonce}%0a"):
         assert get(scenes.booting(), f"/member.json{bad}").status_code == 400
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from entrypoint.discovery import verify
 from entrypoint.discovery.provider import Hint
 from entrypoint.discovery.verify import MOST, Members
 from tests.main.unit.discovery.fake_box import FakeBox
@@ -117,6 +118,43 @@ def test_a_member_whose_kit_is_gone_is_told_from_a_silent_one() -> None:
         await box.start(port)
         await until(lambda: bool(table.live()))
         assert not table.shared_addresses()  # it started again: A, B and never A again
+
+    play(scene)
+
+
+def test_a_question_that_is_lost_is_asked_again_soon_however_slow_the_pace() -> None:
+    """A serving group asks every two seconds: one lost answer must not make a box look silent (LIVE_S)."""
+
+    async def scene(table: Members, box: FakeBox) -> None:
+        table.pace = lambda: 3600.0
+        hint(table, box)
+        await until(lambda: bool(table.live()))
+        box.raw = b""
+        table.poke()
+        await until(lambda: bool(table.table["127.0.9.2"].note))
+        box.raw = None
+        await until(lambda: not table.table["127.0.9.2"].note)
+
+    play(scene)
+
+
+def test_a_member_that_asks_is_asked_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have changed. But not if it was asked just now: two boxes would ask each other back for ever."""
+
+    async def scene(table: Members, box: FakeBox) -> None:
+        table.pace = lambda: 3600.0
+        hint(table, box)
+        await until(lambda: bool(table.live()))
+        monkeypatch.setattr(verify, "ASKED_S", 3600.0)
+        table.asked("127.0.9.2")
+        await asyncio.sleep(0.1)
+        assert box.asked == 1
+        monkeypatch.setattr(verify, "ASKED_S", 0.0)
+        table.asked("127.0.9.77")  # no member
+        await asyncio.sleep(0.1)
+        assert box.asked == 1
+        table.asked("127.0.9.2")
+        await until(lambda: box.asked == 2)
 
     play(scene)
 

@@ -12,7 +12,7 @@ from group.ask import boottime
 from group.driver import Driver, GenerationOver
 from group.machine import Limits
 from group.store import Store
-from group.view import About
+from group.view import About, Record, Seat
 
 
 def driver(folder: Path) -> Driver:
@@ -47,4 +47,28 @@ def test_a_generation_that_ends_cuts_a_pause_short(tmp_path: Path) -> None:
         await pause
 
     with pytest.raises(GenerationOver, match="a box went"):
+        asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+def test_once_all_run_the_driver_sleeps_and_still_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle kit wakes seldom; what ends a generation comes by poke(), not by a tick."""
+    monkeypatch.setattr("group.driver.QUIET_TICK_S", 3600.0)  # a quarter of LOST_S then, 3.75 s
+
+    async def scene() -> None:
+        one = driver(tmp_path)
+        own = one.own
+        seat = Seat(0, own.lan, own.lan, own.instance, own.n)
+        record = Record("ab", 1, (seat,), "p", 20000, 20001)
+        one.own = replace(own, state="running", together=True, record=record, epoch=1)
+        ticking = asyncio.create_task(one.run())
+        await asyncio.sleep(0.1)
+        waiting = asyncio.create_task(one.over())
+        one.engine = "exited"
+        one.poke()
+        try:
+            await waiting
+        finally:
+            ticking.cancel()
+
+    with pytest.raises(GenerationOver, match="the engine of this box ended"):
         asyncio.run(asyncio.wait_for(scene(), 60))
