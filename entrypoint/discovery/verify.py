@@ -15,7 +15,7 @@ from group.signing import NotVerified
 from group.view import View
 
 LIVE_S = 5.0  # a member whose last good answer is older does not count for an election
-FAST_S, IDLE_S, SLOW_S = 0.1, 0.5, 2.0  # after an answer; after none at most IDLE_S, so one lost question costs little
+FAST_S, IDLE_S, SLOW_S = 0.1, 0.5, 2.0
 NAME_S = 2.0  # a name that is no member yet: asking a name server twice a second would be rude
 ASK_S = 2.0
 ASKED_S = 0.25  # a member that was asked within this time is not asked back when it asks
@@ -191,8 +191,8 @@ class Members:
                 self._note(key, str(error))
             member = self._member(key)
             pause = self.pace() if member is not None else IDLE_S if _is_address(host) else NAME_S
-            if member is not None and not heard:
-                pause = min(pause, IDLE_S)
+            if member is not None and not heard:  # one lost question must not make it look silent, at whatever pace
+                pause = min(pause, max(0.0, IDLE_S - (boottime() - began)))
             if await _wait(poll.wake, pause):
                 # A change on our side: everybody is asked again at once, but never more than about 50 times a second.
                 await asyncio.sleep(max(0.0, 0.02 - (boottime() - began)))

@@ -23,6 +23,7 @@ Status = Mapping[str, Any]
 def view(status: Status, cluster: Mapping[str, Any], hold: bool = False) -> dict[str, Any]:
     """The templates' variables. `hold` leaves the refresh out and opens what is folded."""
     boxes = cluster["boxes"]
+    seats = status["generation"]["seats"] if status["generation"] else []
     return {
         "status": status,
         "cluster": cluster,
@@ -33,7 +34,7 @@ def view(status: Status, cluster: Mapping[str, Any], hold: bool = False) -> dict
         "hold": hold,
         "stages": stages(status),
         "timeline": view_time.timeline(boxes),
-        "boxes": [_box(row) for row in boxes],
+        "boxes": [_box(row, seats) for row in boxes],
         "strangers": [one for one in status["members"] if not one["verified"] and one["age_s"] is None],
         "alarms": _alarms(boxes),
         "speed": view_speed.speed(boxes),
@@ -88,8 +89,8 @@ def stage_entry(stage: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _box(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of the table of boxes."""
+def _box(row: Mapping[str, Any], seats: Sequence[str]) -> dict[str, Any]:
+    """A line of the table of boxes. A box that does not answer keeps its rank: `seats` are those of the generation."""
     status, age = row["status"], row["heard_s"]
     shown_age = "" if age is None else "this box" if row["here"] else "now" if age < 3 else f"{show_seconds(age)} ago"
     base = {"lan": row["lan"], "url": row["url"], "here": row["here"], "age": shown_age, "error": row["error"]}
@@ -97,7 +98,8 @@ def _box(row: Mapping[str, Any]) -> dict[str, Any]:
     if status is None:
         blank = dict.fromkeys(("rank", "role", "stage", "cpu", "gpu", "free", "disk", "note"), "")
         state, mood = ("no answer", "bad") if row["error"] else ("asking", "busy")
-        return {**base, **blank, "state": state, "mood": mood}
+        known = {"rank": rank, "role": "head" if rank == 0 else "worker"} if (rank := _rank(row, seats)) >= 0 else {}
+        return {**base, **blank, **known, "state": state, "mood": mood}
     box, load = status["box"], status["load"]
     return {
         **base,
@@ -112,6 +114,10 @@ def _box(row: Mapping[str, Any]) -> dict[str, Any]:
         "disk": _disk(load["disks"]),
         "note": "; ".join(status["troubles"]) or (box["ended"] and f"before: {box['ended']}"),
     }
+
+
+def _rank(row: Mapping[str, Any], seats: Sequence[str]) -> int:
+    return seats.index(row["lan"]) if row["lan"] in seats else -1
 
 
 def _gpu(one: Mapping[str, Any]) -> str:

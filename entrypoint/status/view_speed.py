@@ -88,7 +88,10 @@ def _plot(plot: Plot, history: Mapping[str, Any], ages: Sequence[float], span_s:
     lines = [list(zip(ages, column, strict=True)) for column in columns]
     return {
         "title": plot.title,
-        "values": [{"label": label, "text": word} for label, word in zip(labels, words, strict=False)],
+        "values": [
+            {"label": label, "text": word, "nothing": word == plot.show(0)}
+            for label, word in zip(labels, words, strict=False)
+        ],
         "unit": plot.unit if words[0] not in ("–", "prefilling") else "",
         "top": plot.show(top),
         "svg": spark(lines, span_s, top, 3 * history["every_s"], f"{plot.title}: {said} {plot.unit}, axis to {top:g}"),

@@ -18,7 +18,7 @@ KEPT_S = 0.5  # a page rendered so shortly ago is given again: twenty readers a 
 LIVE_S = 1.0  # between two renderings for those who look; twice that while serving
 FILES = {"/page.css": "text/css", "/page.js": "text/javascript"}
 # In the footer, where this application has them.
-LINKS = ("/status.json", "/cluster.json", "/memory", "/metrics", "/healthz", "/logs", "/mcp")
+LINKS = ("/status.json", "/cluster.json", "/memory", "/metrics", "/healthz", "/logs")
 
 
 def routes(context: Context) -> list[BaseRoute]:

@@ -193,10 +193,34 @@ def test_what_another_box_says_is_escaped_everywhere() -> None:
 
 
 def test_a_box_that_does_not_answer_is_a_line_with_the_reason() -> None:
-    dead = scenes.box(None, "10.0.0.12", error="Connection refused")
+    dead = scenes.box(None, "10.0.0.99", error="Connection refused")
     shown_boxes = view(scenes.serving(), scenes.cluster(scenes.serving(), dead))["boxes"]
     assert shown_boxes[1]["state"] == "no answer"
     assert shown_boxes[1]["error"] == "Connection refused"
+    assert shown_boxes[1]["rank"] == ""
+
+
+def test_a_box_of_the_generation_keeps_its_rank_while_it_is_silent() -> None:
+    status = scenes.serving()
+    head, second, *_ = status["generation"]["seats"]
+    silent = scenes.cluster(status, scenes.box(None, second, error="no answer"))
+    assert [one["rank"] for one in view(status, silent)["boxes"]] == [0, 1]
+    worker = scenes.serving(second)
+    seen = view(worker, scenes.cluster(worker, scenes.box(None, head, error="no answer")))["boxes"]
+    assert ("head", 0) in [(one["role"], one["rank"]) for one in seen]
+
+
+def test_a_number_that_is_zero_is_not_coloured_like_a_line() -> None:
+    status = scenes.serving()
+    status["throughput"] = scenes.history(running=[2] * 12, waiting=[0] * 12)
+    requests = next(one for one in view(status, scenes.cluster(status))["speed"]["plots"] if one["title"] == "Requests")
+    assert [one["nothing"] for one in requests["values"]] == [False, True]
+
+
+def test_the_footer_links_what_a_browser_can_open() -> None:
+    links = re.findall(r'<a href="(/[^"]*)"', get(scenes.serving(), "/").text.split("<footer>")[1])
+    assert "/status.json" in links
+    assert [path for path in links if path != "/logs" and get(scenes.serving(), path).status_code >= 400] == []
 
 
 def test_the_memory_tool_gives_the_size_of_the_memory_beside_the_number_of_its_rows() -> None:
