@@ -173,11 +173,11 @@ class Boot:
         """What this box tells the others beside the protocol."""
         return about(self)
 
-    def member_answer(self, nonce: str, dialled: str, asker: str) -> bytes:
-        """/member.json for `asker`, for the page's app. Empty while this box does not know its own address."""
+    def member_answer(self, nonce: str, dialled: str, asker: str, news: bool) -> bytes:
+        """/member.json for `asker`; with `news` it has changed. Empty while this box does not know its own address."""
         self.member_answers += 1
         if self.members is not None:
-            self.members.asked(asker)
+            self.members.asked(asker, news)
         return self.driver.answer(nonce, dialled) if self.driver else b"{}"
 
     def refuse_also(self, *found: Refusal) -> None:

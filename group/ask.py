@@ -24,13 +24,17 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-async def ask(host: str, port: int, group: str, secret: str | None, source: str, timeout_s: float) -> View:
+async def ask(
+    host: str, port: int, group: str, secret: str | None, source: str, timeout_s: float, news: bool = False
+) -> View:
     """The verified view of the member at `host` (an IPv4 address), asked from our address `source` ("": any).
+
+    `news`: we have changed since it last asked us, so it is to ask back at once.
 
     Raises Refused, Silent, or NotVerified with the reason.
     """
     nonce = secrets.token_hex(16)
-    path = f"/member.json?nonce={nonce}"
+    path = f"/member.json?nonce={nonce}{'&news=1' if news else ''}"
     try:
         async with asyncio.timeout(timeout_s):
             text = await get(host, port, path, largest=LARGEST, source=source, wrong=_stranger)

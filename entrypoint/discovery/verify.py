@@ -69,11 +69,12 @@ class Claims:
 
 @dataclass
 class Poll:
-    """The asking of one (host, port). wake: ask now; began: the last question."""
+    """The asking of one (host, port). wake: ask now; began: the last question; news: our last change is not told."""
 
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     began: float = 0.0
+    news: bool = False
 
 
 class Members:
@@ -148,15 +149,16 @@ class Members:
     def poke(self) -> None:
         """Ask everybody now: our own state has changed, older answers no longer count."""
         for poll in self._polls.values():
+            poll.news = True
             poll.wake.set()
 
-    def asked(self, lan: str) -> None:
-        """The member at `lan` asks us: it may have news, so it is asked back. What changes is known everywhere at once,
-        however slow the pace, and two boxes that have none ask each other in turn, no more often than without this.
+    def asked(self, lan: str, news: bool) -> None:
+        """The member at `lan` asks us. With `news` it is asked back at once: however slow the pace, a change is known
+        everywhere when it happens. Else too, unless it was asked just now: both are awake anyhow.
         """
         member = self.table.get(lan)
         poll = self._polls.get((lan, member.port)) if member is not None else None
-        if poll is not None and boottime() - poll.began > ASKED_S:
+        if poll is not None and (news or boottime() - poll.began > ASKED_S):
             poll.wake.set()
 
     def reap(self) -> None:
@@ -179,10 +181,10 @@ class Members:
         while True:
             began = poll.began = boottime()
             poll.wake.clear()
-            heard = False
+            news, poll.news, heard = poll.news, False, False
             try:
                 address = await _resolve(host)
-                view = await ask(address, port, self.group, self.secret, self.source, ASK_S)
+                view = await ask(address, port, self.group, self.secret, self.source, ASK_S, news)
                 self._heard(key, address, view, began)
                 heard = True
             except Refused as error:
@@ -193,6 +195,7 @@ class Members:
             pause = self.pace() if member is not None else IDLE_S if _is_address(host) else NAME_S
             if member is not None and not heard:  # one lost question must not make it look silent, at whatever pace
                 pause = min(pause, max(0.0, IDLE_S - (boottime() - began)))
+                poll.news = poll.news or news
             if await _wait(poll.wake, pause):
                 # A change on our side: everybody is asked again at once, but never more than about 50 times a second.
                 await asyncio.sleep(max(0.0, 0.02 - (boottime() - began)))

@@ -12,7 +12,7 @@ from entrypoint.status.signed import Nonces
 if TYPE_CHECKING:
     from entrypoint.boot import Boot
 
-MemberAnswer = Callable[[str, str, str], bytes]
+MemberAnswer = Callable[[str, str, str, bool], bytes]
 Look = Callable[[], Awaitable[dict[str, Any]]]
 
 
@@ -29,7 +29,7 @@ class Context:
     """What routes may use.
 
     board          what this box says of itself
-    member_answer  (nonce, address dialled, address that asks) -> bytes of /member.json
+    member_answer  (nonce, address dialled, address that asks, whether it has news) -> bytes of /member.json
     look           all of /cluster.json: this box and what the others answered last
     boot           the whole boot, read-only: settings (None before stage 2), members, engine, lan; None in tests of
                    routes that do not need it

@@ -15,7 +15,7 @@ NONCE = re.compile(r"[0-9a-f]{32}")
 
 
 def routes(context: Context) -> list[BaseRoute]:
-    """/member.json?nonce=<32 hex digits>."""
+    """/member.json?nonce=<32 hex digits>[&news=1]: with news the box that asks has changed and is asked back."""
 
     async def member(request: Request) -> Response:
         nonce = request.query_params.get("nonce", "")
@@ -23,7 +23,7 @@ def routes(context: Context) -> list[BaseRoute]:
             return json_answer({"error": "nonce: 32 hex digits, e.g. /member.json?nonce=" + "0" * 32}, 400)
         server = request.scope.get("server") or ("", 0)
         asker = request.client.host if request.client is not None else ""
-        answer = context.member_answer(nonce, str(server[0]), asker)
+        answer = context.member_answer(nonce, str(server[0]), asker, "news" in request.query_params)
         return Response(answer, media_type="application/json", headers=HEADERS)
 
     return [Route("/member.json", member)]

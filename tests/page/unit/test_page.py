@@ -36,8 +36,8 @@ def get(
     access: Access | None = None,
     body: dict[str, Any] | None = None,
 ) -> httpx.Response:
-    def member(nonce: str, dialled: str, asker: str) -> bytes:
-        return json.dumps({"nonce": nonce, "dialled": dialled, "asker": asker}).encode()
+    def member(nonce: str, dialled: str, asker: str, news: bool) -> bytes:
+        return json.dumps({"nonce": nonce, "dialled": dialled, "asker": asker, "news": news}).encode()
 
     async def look() -> dict[str, Any]:
         return cluster or scenes.cluster(status)
@@ -71,7 +71,8 @@ def test_status_json_is_the_board_s_word_and_memory_is_its_part() -> None:
 def test_member_json_needs_a_nonce_and_names_the_addresses_that_dialled_and_was_dialled() -> None:
     nonce = "0123456789abcdef" * 2
     answer = get(scenes.booting(), f"/member.json?nonce={nonce}").json()
-    assert answer == {"nonce": nonce, "dialled": "10.0.0.9", "asker": "127.0.0.1"}
+    assert answer == {"nonce": nonce, "dialled": "10.0.0.9", "asker": "127.0.0.1", "news": False}
+    assert get(scenes.booting(), f"/member.json?nonce={nonce}&news=1").json()["news"] is True
     for bad in ("", "?nonce=", "?nonce=abc", f"?nonce={nonce.upper()}", f"?nonce={nonce}0", f"?nonce={nonce}%0a"):
         assert get(scenes.booting(), f"/member.json{bad}").status_code == 400
 

@@ -25,6 +25,7 @@ class FakeBox:
         self.peers: tuple[str, ...] = ()
         self.lan = host
         self.asked = 0
+        self.news: list[bool] = []  # of every question: did it say that the asker has changed
         self.sequence: int | None = None
         self.raw: bytes | None = None
         self._server: asyncio.Server | None = None
@@ -48,7 +49,9 @@ class FakeBox:
         if self.raw is not None:
             writer.write(self.raw)
         else:
-            nonce = parse_qs(urlsplit(line).query)["nonce"][0]
+            asked = parse_qs(urlsplit(line).query)
+            nonce = asked["nonce"][0]
+            self.news.append("news" in asked)
             body = self.say(nonce, writer.get_extra_info("sockname")[0])
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         await writer.drain()

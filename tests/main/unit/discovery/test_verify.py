@@ -138,23 +138,27 @@ def test_a_question_that_is_lost_is_asked_again_soon_however_slow_the_pace() -> 
     play(scene)
 
 
-def test_a_member_that_asks_is_asked_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have changed. But not if it was asked just now: two boxes would ask each other back for ever."""
+def test_a_member_that_asks_is_asked_back_and_with_news_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without news not if it was asked just now: two boxes would ask each other back for ever."""
 
     async def scene(table: Members, box: FakeBox) -> None:
         table.pace = lambda: 3600.0
         hint(table, box)
         await until(lambda: bool(table.live()))
         monkeypatch.setattr(verify, "ASKED_S", 3600.0)
-        table.asked("127.0.9.2")
+        table.asked("127.0.9.2", news=False)
+        table.asked("127.0.9.77", news=True)  # no member
         await asyncio.sleep(0.1)
         assert box.asked == 1
-        monkeypatch.setattr(verify, "ASKED_S", 0.0)
-        table.asked("127.0.9.77")  # no member
-        await asyncio.sleep(0.1)
-        assert box.asked == 1
-        table.asked("127.0.9.2")
+        table.asked("127.0.9.2", news=True)
         await until(lambda: box.asked == 2)
+        monkeypatch.setattr(verify, "ASKED_S", 0.0)
+        table.asked("127.0.9.2", news=False)
+        await until(lambda: box.asked == 3)
+        assert box.news == [False, False, False]
+        table.poke()
+        await until(lambda: box.asked == 4)
+        assert box.news[3]
 
     play(scene)
 
