@@ -1,6 +1,6 @@
 """Is the page quick while the machine is busy, small, and still when idle? `python -m bench.status [--engine X]`.
 
-Two boxes serve. Open loop: requests leave at fixed times, 20 a second for --seconds, whether earlier ones are
+Two boxes serve (--boxes). Open loop: requests leave at fixed times, 20 a second for --seconds, whether earlier ones are
 answered or not, so a stall shows in every request that it delays. Half go to /healthz, half to /. Meanwhile clients
 keep the engine busy; with the stand-in, which does not, two processes burn the cores. Also: memory of one box's kit
 with MCP loaded, its processor time while nobody looks, and the time from the start of a process to the first byte.
@@ -36,6 +36,7 @@ from lab.state import Lab
 from launcher.environments import python_of
 from launcher.paths import ROOT
 
+BOXES = 2
 RATE = 20.0
 TARGETS_MS = {"/healthz": 100.0, "/": 300.0}
 FIRST_BYTE_S = 1.0
@@ -184,6 +185,7 @@ def main() -> int:
     """Run and write bench/results/status-<engine>.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=sorted(LONG_S), default="stand-in")
+    parser.add_argument("--boxes", type=int, default=BOXES)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--first-only", action="store_true", help="only the time to the first byte")
     options = parser.parse_args()
@@ -193,9 +195,9 @@ def main() -> int:
         "target_first_byte_s": FIRST_BYTE_S,
     }
     if not options.first_only:
-        found |= served(options.engine, options.seconds)
+        found |= served(options.engine, options.boxes, options.seconds)
     machine.write(
-        f"status-{options.engine}",
+        f"status-{options.engine}" + (f"-{options.boxes}" if options.boxes != BOXES else ""),
         {
             "what": "open loop of 20 requests/s while the engine is busy; memory with MCP loaded; idle; first byte",
             "load_average_1_min": round(os.getloadavg()[0], 1),
@@ -205,9 +207,9 @@ def main() -> int:
     return 0
 
 
-def served(engine: str, seconds: float) -> dict[str, Any]:
+def served(engine: str, boxes: int, seconds: float) -> dict[str, Any]:
     """Everything that needs boxes that serve."""
-    with a_lab("bench-status", engine, {}, boxes=2) as (lab, held):
+    with a_lab("bench-status", engine, {}, boxes=boxes) as (lab, held):
         cluster.start_all(lab, held, (), print)
         watch.until_all_healthy(lab, LONG_S[engine], lambda _: None)
         base = f"http://{lab.boxes[0].address}:{lab.status_port}"
@@ -225,6 +227,7 @@ def served(engine: str, seconds: float) -> dict[str, Any]:
         after = of_box(lab, lab.boxes[0])
     return {
         "engine": engine,
+        "boxes": boxes,
         "open_loop": loop,
         "load_averages": load,
         "mcp_loaded": listed.status_code == 200,
