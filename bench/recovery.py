@@ -96,7 +96,7 @@ def main() -> int:
     parser.add_argument("files", type=Path, nargs="+", help="what bench.chaos wrote")
     parser.add_argument("--note", default="", help="what a reader of the result has to know")
     chosen = parser.parse_args()
-    today = {"date": datetime.date.today().isoformat(), "note": chosen.note}
+    today = {"date": datetime.date.today().isoformat(), "machine": machine.machine(), "note": chosen.note}
     runs = [today | table([json.loads(line) for line in file.read_text().splitlines()]) for file in chosen.files]
     machine.write("recovery", {"runs": [*kept(runs), *runs]})
     return 0 if all(run["survived"] == run["faults"] for run in runs) else 1
