@@ -123,7 +123,7 @@ async def _await_exit(boot: Boot, engine: Engine) -> None:
 
 async def prove(boot: Boot) -> None:
     """The head asks its engine three questions; workers wait for the head's verdict."""
-    settings, driver, _ = boot.need()
+    settings, driver, members = boot.need()
     if not boot.is_head:
         await _wait_for_head(boot)
         return
@@ -140,6 +140,7 @@ async def prove(boot: Boot) -> None:
     if boot.door is not None:
         boot.door.changed()
     driver.poke()
+    members.poke()  # the others wait for this verdict
 
 
 async def _wait_for_head(boot: Boot) -> None:
