@@ -29,6 +29,7 @@ from group.ask import boottime
 from group.driver import GenerationOver
 
 API_POLL_S = 0.5
+HEAR_S = 0.5  # the longest between the engine's end and saying so
 SILENT_S = 10.0  # a box that has answered nothing for so long makes the head ask its engine for a token
 CANARY_PAUSE_S = 15.0
 LOOK_S, QUIET_LOOK_S = 1.0, 2.0  # between two readings of vLLM's /metrics; while nothing is asked of it
@@ -107,18 +108,24 @@ async def _started(boot: Boot, engine: Engine) -> bool:
 
 
 async def _await_exit(boot: Boot, engine: Engine) -> None:
-    """Tell the machine at once when the engine ends; show its last lines when nobody asked it to."""
+    """Tell the machine when the engine ends; show its last lines when nobody asked it to."""
     _, driver, _ = boot.need()
+
+    def expected() -> bool:
+        return boot.engine is not engine or driver.own.state in ("stopping", "leaving")
+
     status = await engine.wait()
-    if boot.engine is not engine or driver.own.state in ("stopping", "leaving"):
+    if expected():
         return
     boot.engine_exit = status
     boot.last_tail = tuple(engine.tail(50))
     log("watch", f"the engine ended by itself, status {status}; its last lines:")
     for line in boot.last_tail:
         print(f"    {line}", flush=True)
-    driver.engine = "exited"
-    driver.poke()
+    await recall.hear_all(boot, HEAR_S)  # a box that goes takes all engines with it: then the end is not this one's
+    if not expected():
+        driver.engine = "exited"
+        driver.poke()
 
 
 async def prove(boot: Boot) -> None:

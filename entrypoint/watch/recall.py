@@ -69,7 +69,7 @@ async def generation_ended(boot: Boot, reason: str, died: bool, served_s: float)
     if not cause:
         return
     if died:
-        await _hear_all(boot)
+        await hear_all(boot, HEAR_S)
     gone = _gone(boot)
     if died and gone:
         log("watch", f"not counted: {gone} went away, and an engine does not outlive its peers")
@@ -91,14 +91,14 @@ async def generation_ended(boot: Boot, reason: str, died: bool, served_s: float)
                 await boot.leave.wait()
 
 
-async def _hear_all(boot: Boot) -> None:
-    """Until every other seat has answered or refused anew, HEAR_S at most: an engine that lost its peer ends before
-    the next poll says that the peer's kit is gone, and that end would be counted as our own.
+async def hear_all(boot: Boot, longest_s: float) -> None:
+    """Until every other seat has answered or refused anew: an engine that lost its peer ends before the next poll says
+    that the peer's kit is gone, and that end would be told, and counted, as our own.
     """
     _, driver, members = boot.need()
     record, began = driver.own.record, boottime()
     others = [seat.lan for seat in record.seats if seat.lan != boot.lan] if record is not None else []
-    while boottime() - began < HEAR_S:
+    while boottime() - began < longest_s:
         sights = members.sights()
         if all(lan in sights and max(sights[lan].began, sights[lan].refused_began) > began for lan in others):
             return
