@@ -113,14 +113,17 @@ def test_ports_that_somebody_holds_on_every_address_are_named() -> None:
 
 
 @pytest.fixture
-def hangup() -> Iterator[None]:
-    """SIGHUP as a terminal has it: under nohup it is ignored, and the launcher leaves it so."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def terminal() -> Iterator[None]:
+    """Signals as a terminal has them: under nohup HUP is ignored, in a script's background job INT, and both stay so."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGHUP, signal.SIGINT)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGHUP, before)
+    for one, handler in before.items():
+        signal.signal(one, handler)
 
 
-@pytest.mark.usefixtures("hangup")
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_told_end_takes_the_lab_down(number: signal.Signals, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     def start_all(*_: object) -> float:
