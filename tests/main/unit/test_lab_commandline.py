@@ -114,7 +114,7 @@ def test_ports_that_somebody_holds_on_every_address_are_named() -> None:
 
 @pytest.fixture
 def terminal() -> Iterator[None]:
-    """Signals as a terminal has them: under nohup HUP is ignored, in a script's background job INT, and both stay so."""
+    """Signals as a terminal has them: under nohup HUP is ignored, in a background job of a script INT; both stay so."""
     before = {one: signal.getsignal(one) for one in (signal.SIGHUP, signal.SIGINT)}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
