@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import sys
 import time
 from dataclasses import asdict
@@ -198,6 +197,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # A script's `./glm53 gate ... &` has INT ignored, and INT is what ./glm53 ends the gate with.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 ENDS = (signal.SIGTERM, signal.SIGHUP)
@@ -34,3 +36,27 @@ def cleanly_ended() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def attended(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+) -> tuple[int, KeyboardInterrupt | None]:
+    """Run a program that cleans up after Ctrl-C, and wait until it has, however long that takes.
+
+    Returns its exit status, and what ended it early. What we are told is passed on as INT, which is heard there also
+    where a script's background job would ignore it.
+    """
+    process = subprocess.Popen(command, env=environment, cwd=folder, preexec_fn=_hear_interrupts)
+    early: KeyboardInterrupt | None = None
+    while True:
+        try:
+            return process.wait(), early
+        except Told as told:
+            early = told
+            process.send_signal(signal.SIGINT)  # sent to us alone
+        except KeyboardInterrupt as interrupt:
+            early = interrupt  # Ctrl-C reached it too
+
+
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

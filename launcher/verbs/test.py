@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import subprocess
 import sys
 import time
 import tomllib
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.refusal import Refusal
+from launcher.ending import attended
 from launcher.environments import locked, python_of
 from launcher.paths import ROOT
 
@@ -113,7 +113,9 @@ def _run_suite(suite: Suite, *, fast: bool, full: bool) -> tuple[list[str], floa
         markers = [] if full else ["-m", "not full"]
         command = [str(python), "-m", "pytest", "-q", *markers, f"tests/{suite.name}/{part.path}"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-        status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        status, early = attended(command, environment, ROOT)
+        if early is not None:
+            raise early
         if status != 0:  # pytest's 5 (nothing collected) is a failure too: an empty suite proves nothing
             failed.append(f"{part.path} (exit {status})")
     return failed, (time.monotonic() - started) / 60
