@@ -43,19 +43,17 @@ def attended(
 ) -> tuple[int, KeyboardInterrupt | None]:
     """Run a program that cleans up after Ctrl-C, and wait until it has, however long that takes.
 
-    Returns its exit status, and what ended it early. What we are told is passed on as INT, which is heard there also
-    where a script's background job would ignore it.
+    Returns its exit status, and what ended it early. It is in a process group of its own: Ctrl-C, TERM and a lost
+    terminal reach us alone, and each is passed on as INT, also where INT is ignored, as in a script's background job.
     """
-    process = subprocess.Popen(command, env=environment, cwd=folder, preexec_fn=_hear_interrupts)
+    process = subprocess.Popen(command, env=environment, cwd=folder, process_group=0, preexec_fn=_hear_interrupts)
     early: KeyboardInterrupt | None = None
     while True:
         try:
             return process.wait(), early
-        except Told as told:
+        except KeyboardInterrupt as told:
             early = told
-            process.send_signal(signal.SIGINT)  # sent to us alone
-        except KeyboardInterrupt as interrupt:
-            early = interrupt  # Ctrl-C reached it too
+            process.send_signal(signal.SIGINT)
 
 
 def _hear_interrupts() -> None:

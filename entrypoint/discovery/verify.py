@@ -18,7 +18,7 @@ LIVE_S = 5.0  # a member whose last good answer is older does not count for an e
 FAST_S, IDLE_S, SLOW_S = 0.1, 0.5, 2.0
 NAME_S = 2.0  # a name that is no member yet: asking a name server twice a second would be rude
 ASK_S = 2.0
-ASKED_S = 0.25  # a member that was asked within this time is not asked back when it asks
+ASKED_S = SLOW_S / 2  # a member that was asked within this time is not asked back when it asks without news
 FORGET_S = 60.0
 MOST = 64  # members and hints kept; a LAN full of garbage must not fill the memory
 
@@ -153,12 +153,18 @@ class Members:
             poll.wake.set()
 
     def asked(self, lan: str, news: bool) -> None:
-        """The member at `lan` asks us. With `news` it is asked back at once: however slow the pace, a change is known
-        everywhere when it happens. Else too, unless it was asked just now: both are awake anyhow.
+        """The member at `lan` asks us. With `news` it is asked back at once (but never more than ten times a second:
+        anybody at its address can say so): however slow the pace, a change is known everywhere when it happens.
+        Without, it is asked back unless that was done lately: two boxes that are awake together wake half as often.
         """
         member = self.table.get(lan)
         poll = self._polls.get((lan, member.port)) if member is not None else None
-        if poll is not None and (news or boottime() - poll.began > ASKED_S):
+        if poll is None:
+            return
+        since = boottime() - poll.began
+        if news and since < FAST_S:
+            asyncio.get_running_loop().call_later(FAST_S - since, poll.wake.set)
+        elif news or since > ASKED_S:
             poll.wake.set()
 
     def reap(self) -> None:

@@ -29,7 +29,7 @@ from group.ask import boottime
 from group.driver import GenerationOver
 
 API_POLL_S = 0.5
-HEAR_S = 0.5  # the longest between the engine's end and saying so
+SAY_S = 0.5  # the longest between the engine's end and saying so
 SILENT_S = 10.0  # a box that has answered nothing for so long makes the head ask its engine for a token
 CANARY_PAUSE_S = 15.0
 LOOK_S, QUIET_LOOK_S = 1.0, 2.0  # between two readings of vLLM's /metrics; while nothing is asked of it
@@ -122,7 +122,7 @@ async def _await_exit(boot: Boot, engine: Engine) -> None:
     log("watch", f"the engine ended by itself, status {status}; its last lines:")
     for line in boot.last_tail:
         print(f"    {line}", flush=True)
-    await recall.hear_all(boot, HEAR_S)  # a box that goes takes all engines with it: then the end is not this one's
+    await recall.hear_all(boot, SAY_S)  # a box that goes takes all engines with it: then the end is not this one's
     if not expected():
         driver.engine = "exited"
         driver.poke()
@@ -234,7 +234,7 @@ async def _watch_tokens(boot: Boot, settings: Settings) -> None:
     tokens = TokenWatch(boot, url, settings.text("SERVED_NAME"), api_key(settings))
     try:
         while True:
-            # Every step of the driver wakes those that wait for a change: five a second.
+            # A pause, not changed(): every answer of a member wakes those that wait for a change.
             await driver.pause(QUIET_LOOK_S if tokens.quiet else LOOK_S)
             await tokens.look()
             await _hear_the_silent(boot, settings)

@@ -60,9 +60,9 @@ class Guard:
         async def safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 have = {name.lower() for name, _ in message.get("headers", ())}
-                more = [pair for pair in SAFETY if pair[0] not in have]
-                date = (b"date", formatdate(usegmt=True).encode())
-                message = {**message, "headers": [date, *message.get("headers", ()), *more]}
+                ours = ((b"date", formatdate(usegmt=True).encode()), *SAFETY)
+                more = [pair for pair in ours if pair[0] not in have]
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
         try:

@@ -15,6 +15,7 @@ from group.store import Store
 
 LOOK_S = 1.0
 HEAR_S = 2.0
+TOLD = "was told to end"  # in the reason of a box that stops because it is to (group/machine.py)
 BLOCKED, HELD = "memory after the stop", "Something else holds it: see ps aux --sort=-rss."
 
 
@@ -98,11 +99,11 @@ async def hear_all(boot: Boot, longest_s: float) -> None:
     _, driver, members = boot.need()
     record, began = driver.own.record, boottime()
     others = [seat.lan for seat in record.seats if seat.lan != boot.lan] if record is not None else []
+    members.poke()
     while boottime() - began < longest_s:
         sights = members.sights()
         if all(lan in sights and max(sights[lan].began, sights[lan].refused_began) > began for lan in others):
             return
-        members.poke()
         await driver.changed(0.1)
 
 
@@ -114,7 +115,8 @@ def _gone(boot: Boot) -> str:
         sight = sights.get(seat.lan)
         if seat.lan == boot.lan or sight is None or sight.view is None:
             continue
-        if sight.refused_began > sight.began or sight.view.instance != seat.instance or sight.view.state == "leaving":
+        told = sight.view.state == "leaving" or (sight.view.state == "stopping" and TOLD in sight.view.reason)
+        if sight.refused_began > sight.began or sight.view.instance != seat.instance or told:
             return seat.lan
     return ""
 

@@ -37,21 +37,25 @@ def tell_when_up(folder: Path, number: signal.Signals) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize("ignored", [False, True], ids=["terminal", "background job"])
-def test_a_program_is_left_the_time_to_clean_up_and_then_it_is_told(tmp_path: Path, ignored: bool) -> None:
+@pytest.mark.parametrize(
+    ("number", "ignored"),
+    [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)],
+    ids=["Ctrl-C", "TERM", "TERM to a background job"],
+)
+def test_a_program_is_left_the_time_to_clean_up(tmp_path: Path, number: signal.Signals, ignored: bool) -> None:
     before = signal.getsignal(signal.SIGINT)
-    if ignored:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
     try:
         with cleanly_ended():
-            teller = tell_when_up(tmp_path, signal.SIGTERM)
+            teller = tell_when_up(tmp_path, number)
             status, early = attended([sys.executable, "-c", PROGRAM, str(tmp_path)], dict(os.environ))
             teller.join()
     finally:
         signal.signal(signal.SIGINT, before)
     assert (tmp_path / "clean").exists()
     assert status == 3
-    assert isinstance(early, Told)
+    assert isinstance(early, Told) == (number == signal.SIGTERM)
+    assert early is not None
 
 
 def test_one_that_ends_by_itself_was_not_ended_early() -> None:
