@@ -96,10 +96,12 @@ def _box(row: Mapping[str, Any], seats: Sequence[str]) -> dict[str, Any]:
     base = {"lan": row["lan"], "url": row["url"], "here": row["here"], "age": shown_age, "error": row["error"]}
     base["name"] = row["name"]
     if status is None:
-        blank = dict.fromkeys(("rank", "role", "stage", "cpu", "gpu", "free", "disk", "note"), "")
+        blank: dict[str, Any] = dict.fromkeys(("rank", "role", "stage", "cpu", "gpu", "free", "disk", "note"), "")
         state, mood = ("no answer", "bad") if row["error"] else ("asking", "busy")
-        known = {"rank": rank, "role": "head" if rank == 0 else "worker"} if (rank := _rank(row, seats)) >= 0 else {}
-        return {**base, **blank, **known, "state": state, "mood": mood}
+        if row["lan"] in seats:
+            rank = seats.index(row["lan"])
+            blank |= {"rank": rank, "role": "head" if rank == 0 else "worker"}
+        return {**base, **blank, "state": state, "mood": mood}
     box, load = status["box"], status["load"]
     return {
         **base,
@@ -114,10 +116,6 @@ def _box(row: Mapping[str, Any], seats: Sequence[str]) -> dict[str, Any]:
         "disk": _disk(load["disks"]),
         "note": "; ".join(status["troubles"]) or (box["ended"] and f"before: {box['ended']}"),
     }
-
-
-def _rank(row: Mapping[str, Any], seats: Sequence[str]) -> int:
-    return seats.index(row["lan"]) if row["lan"] in seats else -1
 
 
 def _gpu(one: Mapping[str, Any]) -> str:
